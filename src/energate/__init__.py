@@ -1,0 +1,44 @@
+"""energate: exact energies from auto-encoders, and classifiers built on them."""
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+# Where each public name lives.  They are imported on first use, so that `import energate` is quick.
+_HOME = {
+    "ACTIVATIONS": "activations",
+    "Activation": "activations",
+    "Autoencoder": "autoencoder",
+    "CovarianceUnits": "units",
+    "GatedUnits": "units",
+    "HiddenUnits": "units",
+    "InputError": "errors",
+    "MeanUnits": "units",
+    "NetworkUnits": "units",
+    "RBM": "rbm",
+    "SymmetricGatedUnits": "units",
+    "calibrate": "calibration",
+    "check_conservative": "dynamics",
+    "class_batches": "training",
+    "corrupt": "training",
+    "jacobian_asymmetry": "dynamics",
+    "line_integral": "dynamics",
+    "minimise": "training",
+    "row_batches": "training",
+    "trajectory": "dynamics",
+}
+
+__all__ = [*_HOME, "__version__"]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'energate' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"energate.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,239 @@
+"""The auto-encoder whose energy is exact: hidden units, an output activation, and a visible bias.
+
+With pre-activation u, activation f with potential Phi, and output activation f_out with conjugate
+Phi*_out (docs/conventions.md):
+
+    pre-output       p(v|c) = sum over groups of decode(f(u)) + a
+    reconstruction   r(v|c) = f_out(p)                                  eqn:dec1, eqn:dec2
+    energy           E(v|c) = sum over groups of Phi(u) / repeats + a.v - Phi*_out(v)    exgy2
+    vector field     F(v|c) = grad_v E = p - inverse_out(v)
+    training loss    J      = Phi_out(p) + Phi*_out(v) - v.p            symobj
+"""
+
+import copy
+import math
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from energate.activations import Activation, as_output
+from energate.errors import InputError
+from energate.units import HiddenUnits, NetworkUnits
+
+#: Intermediate values per chunk when scoring without gradients: 64 MiB of float32.
+CHUNK_VALUES = 16 * 2**20
+
+
+class Autoencoder(nn.Module):
+    """K auto-encoders with tied weights, each with an exact energy.
+
+    Parameters
+    ----------
+    units : one group of `HiddenUnits`, or several whose decoders add up.
+    visible : ``"linear"`` for real-valued data (squared error), ``"sigmoid"`` for data in [0, 1]
+        (cross-entropy).
+
+    Data ``v`` is (N, D), shared by all models, or (K, N, D); a context ``c`` is (N, C) or (K, N, C).
+    """
+
+    def __init__(self, units: HiddenUnits | Sequence[HiddenUnits], visible: str | Activation = "linear") -> None:
+        super().__init__()
+        groups = [units] if isinstance(units, HiddenUnits) else list(units)
+        if not groups or not all(isinstance(group, HiddenUnits) for group in groups):
+            raise InputError(
+                f"`units` must be HiddenUnits or a non-empty list of them; got {units!r}. "
+                "For example Autoencoder([MeanUnits(n_models=1, n_visible=784, n_hidden=100)])."
+            )
+        self.n_models = _common("n_models", (group.n_models for group in groups))
+        self.width = _common("the width of v", (group.width for group in groups))
+        contexts = [group.context_width for group in groups if group.context_width]
+        self.context_width = _common("`n_context`", contexts) if contexts else 0
+        self.visible = as_output(visible)
+        self.units = nn.ModuleList(groups)
+        reference = next(groups[0].parameters(), torch.zeros(()))
+        self.a = nn.Parameter(reference.new_zeros(self.n_models, self.width))
+
+    @property
+    def groups(self) -> list[HiddenUnits]:
+        """The groups of hidden units."""
+        return list(self.units)  # type: ignore[arg-type]
+
+    def encode(self, v: Tensor, c: Tensor | None = None) -> Tensor:
+        """Hidden activations of all groups, side by side: (K, N, M)."""
+        self._check(v, c)
+        return torch.cat([group.encode(v, c) for group in self.groups], -1)
+
+    def preoutput(self, v: Tensor, c: Tensor | None = None) -> Tensor:
+        """The reconstruction before the output activation: (K, N, D)."""
+        self._check(v, c)
+        return self._preoutput(v, c)
+
+    def reconstruct(self, v: Tensor, c: Tensor | None = None) -> Tensor:
+        """The reconstruction r(v|c): (K, N, D)."""
+        return self.visible.f(self.preoutput(v, c))
+
+    def energy(self, v: Tensor, c: Tensor | None = None) -> Tensor:
+        """How much each model likes each row, up to a constant per model: (K, N), higher is better.
+
+        For a model with context the constant is a function of the context, so compare values for
+        the same context only.  Without gradients, rows are scored in chunks, so that memory does not
+        grow with N times the number of units.
+        """
+        self._check(v, c)
+        return self._in_chunks(v, c, subtract_conjugate=True)
+
+    def relative_energy(self, v: Tensor, c: Tensor | None = None) -> Tensor:
+        """The energy without its last term -Phi*_out(v): (K, N), higher is better.
+
+        That term is the same for all models, so differences between models are those of `energy`,
+        with less cancellation; on its own this is not how much a model likes a row.
+        """
+        self._check(v, c)
+        return self._in_chunks(v, c, subtract_conjugate=False)
+
+    def vector_field(self, v: Tensor, c: Tensor | None = None) -> Tensor:
+        """The gradient of the energy in v: (K, N, D); r(v) - v for linear outputs.
+
+        With sigmoid outputs it is s(v) - logit(v), infinite where v is 0 or 1.
+        """
+        return self.preoutput(v, c) - self.visible.inverse(v)
+
+    def energy_and_preoutput(self, v: Tensor, c: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Both from one pass through the encoder, for iterations that need both."""
+        self._check(v, c)
+        energy, preoutput = self._bias_term(v), self.a.unsqueeze(1)
+        for group in self.groups:
+            u, carry = group.preactivation(v, c)
+            energy = energy + group.activation.potential(u) / group.repeats
+            preoutput = preoutput + group.decode(group.activation.f(u), carry)
+        return energy - self.visible.conjugate(v), preoutput
+
+    def loss(self, v: Tensor, c: Tensor | None = None, *, seen: Tensor | None = None) -> Tensor:
+        """Reconstruction loss of every row: (K, N).
+
+        Half the squared error for linear outputs, cross-entropy (less the target's own entropy) for
+        sigmoid outputs.  ``seen`` is what the encoder gets instead of v: a corrupted copy makes this
+        the denoising loss.
+        """
+        self._check(v, c)
+        if seen is None:
+            seen = v
+        else:
+            self._check(seen, c, "seen")
+            if seen.shape[-2] != v.shape[-2]:
+                raise InputError(f"`seen` must have as many rows as `v`, {v.shape[-2]}; got {seen.shape[-2]}.")
+        return self.visible.divergence(self._preoutput(seen, c), v)
+
+    def forward(self, v: Tensor, c: Tensor | None = None) -> Tensor:
+        """The same as `energy`."""
+        return self.energy(v, c)
+
+    def select(self, models: int | Sequence[int]) -> "Autoencoder":
+        """A copy that holds only the given models, in the given order."""
+        if any(isinstance(group, NetworkUnits) for group in self.groups):
+            raise InputError("A network shares its parts between models, so `select` cannot take some of them.")
+        index = torch.as_tensor([models] if isinstance(models, int) else list(models), dtype=torch.long)
+        if not len(index) or index.min() < -self.n_models or index.max() >= self.n_models:
+            raise InputError(f"`models` must name some of the {self.n_models} models, from 0; got {models!r}.")
+        chosen = copy.deepcopy(self)
+        chosen.n_models = len(index)
+        for group in chosen.groups:
+            group.n_models = len(index)
+        for parameter in chosen.parameters():
+            parameter.data = parameter.data[index.to(parameter.device)]
+        return chosen
+
+    def extra_repr(self) -> str:
+        return f"visible={self.visible.name!r}"
+
+    # --- the formulas, on checked input --------------------------------------------------------
+
+    def _preoutput(self, v: Tensor, c: Tensor | None) -> Tensor:
+        p = self.a.unsqueeze(1)  # (K, 1, D)
+        for group in self.groups:
+            u, carry = group.preactivation(v, c)
+            p = p + group.decode(group.activation.f(u), carry)
+        return p
+
+    def _bias_term(self, v: Tensor) -> Tensor:
+        if v.ndim == 2:
+            return self.a @ v.T  # (K, N)
+        return (v @ self.a.unsqueeze(-1)).squeeze(-1)  # (K, N, 1) -> (K, N)
+
+    def _relative_energy(self, v: Tensor, c: Tensor | None) -> Tensor:
+        energy = self._bias_term(v)
+        for group in self.groups:
+            energy = energy + group.activation.potential(group.preactivation(v, c)[0]) / group.repeats
+        return energy
+
+    def _in_chunks(self, v: Tensor, c: Tensor | None, subtract_conjugate: bool) -> Tensor:
+        n_rows = v.shape[-2]
+        size = n_rows if torch.is_grad_enabled() or torch.compiler.is_compiling() else self._chunk_rows()
+        energies = []
+        for start in range(0, n_rows, size):
+            part = v[..., start : start + size, :]
+            energy = self._relative_energy(part, None if c is None else c[..., start : start + size, :])
+            energies.append(energy - self.visible.conjugate(part) if subtract_conjugate else energy)
+        return energies[0] if len(energies) == 1 else torch.cat(energies, -1)
+
+    def _chunk_rows(self) -> int:
+        # A few intermediates of the size of the parameters' rows are alive at once.
+        per_row = sum(math.prod(p.shape[:2]) for p in self.parameters() if p.ndim > 2) + self.width
+        return max(256, CHUNK_VALUES // (4 * per_row))
+
+    # --- checks: shapes, dtype and device only, so that compile and vmap see no data ------------
+
+    def _check(self, v: Tensor, c: Tensor | None, name: str = "v") -> None:
+        self._check_rows(name, v, self.width)
+        if c is None:
+            if self.context_width:
+                raise InputError(
+                    f"This model takes a context `c` with {self.context_width} columns; none was given. "
+                    "Pass it as the second argument."
+                )
+            return
+        if not self.context_width:
+            raise InputError(
+                f"This model takes no context; got `c` of shape {tuple(c.shape)}. Leave it out, or use GatedUnits."
+            )
+        self._check_rows("c", c, self.context_width)
+        if c.shape[-2] != v.shape[-2]:
+            raise InputError(f"`{name}` and `c` must have as many rows each; got {v.shape[-2]} and {c.shape[-2]}.")
+
+    def _check_rows(self, name: str, rows: Tensor, width: int) -> None:
+        if not isinstance(rows, Tensor):
+            raise InputError(f"`{name}` must be a torch tensor; got {type(rows).__name__}. Use torch.as_tensor.")
+        shape = tuple(rows.shape)
+        if rows.ndim not in (2, 3) or shape[-1] != width:
+            flat = math.prod(shape[1:]) == width or math.prod(shape[2:]) == width
+            hint = " Flatten images with .flatten(1)." if rows.ndim > 2 and flat else ""
+            hint = f" Give one row as {name}[None]." if shape == (width,) else hint
+            raise InputError(
+                f"`{name}` must have shape (N, {width}), or ({self.n_models}, N, {width}) for rows of each model's "
+                f"own; got {shape}.{hint}"
+            )
+        if rows.ndim == 3 and shape[0] != self.n_models:
+            raise InputError(
+                f"`{name}` of shape {shape} has rows for {shape[0]} models, this is an Autoencoder of {self.n_models}. "
+                f"Give (N, {width}) for rows that all models share."
+            )
+        if shape[-2] == 0:
+            raise InputError(f"`{name}` must have at least one row; got shape {shape}.")
+        if rows.dtype != self.a.dtype:
+            raise InputError(
+                f"`{name}` must have the model's dtype {self.a.dtype}; got {rows.dtype}. "
+                f"Convert one of them, for instance {name}.to({self.a.dtype})."
+            )
+        if rows.device != self.a.device:
+            raise InputError(
+                f"`{name}` must be on the model's device {self.a.device}; it is on {rows.device}. "
+                f"Move one of them, for instance {name}.to({str(self.a.device)!r})."
+            )
+
+
+def _common(what: str, values: Iterable[int]) -> int:
+    found = sorted(set(values))
+    if len(found) != 1:
+        raise InputError(f"All groups of units must agree on {what}; got {found}.")
+    return found[0]

@@ -1,0 +1,94 @@
+"""Class biases B by maximum likelihood: ``P(z = i | x) = softmax_i(E_i(x) + B_i)`` (`eqn:gae:classification`).
+
+The negative log-likelihood is convex in B, and strictly so once the gauge sum B = 0 is fixed.
+"""
+
+import torch
+from torch import Tensor
+
+from energate.errors import InputError
+
+GIS_STEPS = 30
+NEWTON_STEPS = 100
+
+
+def negative_log_likelihood(B: Tensor, energies: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Sum over rows of -log P(label | row), for energies (N, K) that are goodnesses."""
+    log_p = torch.log_softmax(energies + B, -1)
+    chosen = log_p.gather(1, labels.unsqueeze(1)).squeeze(1)
+    return -(chosen if weight is None else weight * chosen).sum()
+
+
+def calibrate(energies: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
+    """The biases (K,) in float64 that make the labels most likely, with sum 0.
+
+    Parameters
+    ----------
+    energies : (N, K), how much model k likes row n; any constant per row cancels.
+    labels : (N,) whole numbers in 0..K-1; every class must occur, or its bias would run to -infinity.
+    weight : (N,) optional weights of the rows.
+
+    At the optimum the expected number of rows of each class equals the number seen.
+    """
+    energies = energies.detach().to(torch.float64)
+    n_rows, n_classes = _check(energies, labels)
+    if not torch.isfinite(energies).all():
+        raise InputError("`energies` must be finite; got NaN or infinity. Check the data and the models.")
+    w = torch.ones(n_rows).to(energies) if weight is None else weight.to(energies)
+    counts = torch.zeros(n_classes).to(energies).index_add(0, labels, w)  # (K,)
+    if (counts <= 0).any():
+        missing = (counts <= 0).nonzero().squeeze(1).tolist()
+        raise InputError(
+            f"Every class must occur in the calibration rows; none of the {n_rows} rows is of class {missing}. "
+            "Calibrate on rows of all classes, or leave those classes out."
+        )
+    log_w = w.clamp(min=torch.finfo(torch.float64).tiny).log().unsqueeze(1)  # (N, 1)
+    energies = energies - torch.logsumexp(energies, 1, keepdim=True)
+    B = torch.zeros_like(counts)
+    # Iterative scaling first: monotone from anywhere, in the log domain, so that far-off biases come near.
+    for _ in range(GIS_STEPS):
+        log_expected = torch.logsumexp(torch.log_softmax(energies + B, -1) + log_w, 0)  # (K,)
+        B = B + counts.log() - log_expected
+    return _newton(B, energies, labels, w, counts)
+
+
+def _newton(B: Tensor, energies: Tensor, labels: Tensor, w: Tensor, counts: Tensor) -> Tensor:
+    """Damped Newton with Armijo's rule; the all-ones direction, along which nothing changes, is filled in."""
+    total = float(w.sum())
+    eye = torch.eye(len(B)).to(B)
+    damping = 1e-8 * total
+    value = negative_log_likelihood(B, energies, labels, w)
+    for _ in range(NEWTON_STEPS):
+        p = torch.softmax(energies + B, -1)  # (N, K)
+        expected = w @ p
+        gradient = expected - counts
+        if gradient.abs().max() <= 1e-11 * total:
+            break
+        hessian = torch.diag(expected) - (p * w.unsqueeze(1)).T @ p
+        direction = torch.linalg.solve(hessian + damping * eye + total / len(B), -gradient)
+        decrease = float(gradient @ direction)
+        size, accepted = 1.0, False
+        while size > 1e-6 and not accepted:
+            candidate = negative_log_likelihood(B + size * direction, energies, labels, w)
+            accepted = bool(candidate <= value + 1e-4 * size * decrease)
+            size = size if accepted else size / 2
+        if accepted:
+            B, value = B + size * direction, candidate
+            damping = max(damping * 0.1, 1e-14 * total)
+        elif damping > 1e6 * total:
+            break
+        else:
+            damping *= 10
+    return B - B.mean()
+
+
+def _check(energies: Tensor, labels: Tensor) -> tuple[int, int]:
+    if energies.ndim != 2 or labels.shape != energies.shape[:1] or not len(energies):
+        raise InputError(
+            "`energies` must be (N, K) and `labels` (N,), with N > 0; "
+            f"got {tuple(energies.shape)} and {tuple(labels.shape)}."
+        )
+    n_classes = energies.shape[1]
+    if labels.is_floating_point() or labels.min() < 0 or labels.max() >= n_classes:
+        raise InputError(f"`labels` must be whole numbers from 0 to {n_classes - 1}; encode them first.")
+    return len(energies), n_classes

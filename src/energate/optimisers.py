@@ -1,0 +1,151 @@
+"""What `minimise` steps with: torch's optimisers, with hyper-parameters that may differ between models."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from energate.errors import InputError
+
+OPTIMIZERS = ("adam", "adamw", "sgd")
+
+
+class _Group:
+    """Parameters with one learning rate and weight decay, each a number or a vector over models."""
+
+    def __init__(self, tensors: list[Tensor], learning_rate: float | Tensor, weight_decay: float | Tensor) -> None:
+        rate = _hyper("learning_rate", learning_rate, tensors)
+        decay = _hyper("weight_decay", weight_decay, tensors)
+        self.tensors = tensors
+        self.top_rate = float(rate.max())
+        if self.top_rate == 0:
+            raise InputError("`learning_rate` must be above 0 for at least one model.")
+        # torch steps everyone at the top rate; slower models then take their share of the step.
+        self.shares = [spread(rate / rate.max(), tensor) for tensor in tensors] if rate.ndim else []
+        self.rates = [spread(rate, tensor) for tensor in tensors]
+        self.decays = [spread(decay, tensor) for tensor in tensors] if decay.any() else []
+
+    def decay_weights(self, factor: float, decoupled: bool) -> None:
+        for tensor, rate, decay in zip(self.tensors, self.rates, self.decays, strict=False):
+            if decoupled:
+                tensor.mul_(1 - factor * rate * decay)
+            elif tensor.grad is not None:
+                tensor.grad.add_(decay * tensor)
+
+    def take_share(self, before: list[Tensor]) -> None:
+        for tensor, old, share in zip(self.tensors, before, self.shares, strict=True):
+            tensor.copy_(torch.lerp(old, tensor, share))
+
+
+class Stepper:
+    """Adam, AdamW or SGD with momentum over groups of parameters."""
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor] | Iterable[dict[str, Any]],
+        optimizer: str,
+        learning_rate: float | Tensor,
+        momentum: float,
+        weight_decay: float | Tensor,
+    ) -> None:
+        if optimizer not in OPTIMIZERS:
+            raise InputError(f"`optimizer` must be one of {', '.join(OPTIMIZERS)}; got {optimizer!r}.")
+        given = list(parameters)
+        plain = [group for group in given if isinstance(group, Tensor)]
+        dicts = [group for group in given if isinstance(group, dict)]
+        if plain:
+            dicts.append({"params": plain})
+        self.groups = [
+            _Group(
+                list(group["params"]),
+                group.get("learning_rate", learning_rate),
+                group.get("weight_decay", weight_decay),
+            )
+            for group in dicts
+        ]
+        self.tensors = [tensor for group in self.groups for tensor in group.tensors]
+        if not self.tensors:
+            raise InputError("`parameters` is empty: there is nothing to train.")
+        self._decoupled = optimizer == "adamw"
+        groups = [{"params": group.tensors, "lr": group.top_rate} for group in self.groups]
+        fused = all(tensor.device.type in ("cpu", "cuda") for tensor in self.tensors)
+        self._torch: torch.optim.Optimizer
+        if optimizer == "sgd":
+            self._torch = torch.optim.SGD(groups, momentum=momentum, fused=fused)
+        else:
+            self._torch = torch.optim.Adam(groups, fused=fused)
+
+    def zero_grad(self) -> None:
+        self._torch.zero_grad()
+
+    @torch.no_grad()
+    def step(self, factor: float) -> None:
+        """One step, with all learning rates multiplied by ``factor``."""
+        before = []
+        for group, torch_group in zip(self.groups, self._torch.param_groups, strict=True):
+            torch_group["lr"] = group.top_rate * factor
+            group.decay_weights(factor, self._decoupled)
+            before.append([tensor.clone() for tensor in group.tensors] if group.shares else [])
+        self._torch.step()
+        for group, old in zip(self.groups, before, strict=True):
+            if group.shares:
+                group.take_share(old)
+
+
+class Keeper:
+    """The best parameters so far of each model, and which models have stopped."""
+
+    def __init__(self, tensors: list[Tensor]) -> None:
+        self.tensors = tensors
+        self.saved = [tensor.detach().clone() for tensor in tensors]
+        self.values = self.epoch = self.stopped = torch.zeros(())
+
+    @torch.no_grad()
+    def offer(self, values: Tensor, epoch: int, patience: int | None) -> None:
+        if self.values.shape != values.shape or epoch == 1:
+            self.values = torch.full_like(values, math.inf)
+            self.epoch = torch.zeros_like(values, dtype=torch.long)
+            self.stopped = torch.zeros_like(values, dtype=torch.bool)
+        better = (values < self.values) & ~self.stopped  # NaN is never better
+        self.values = torch.where(better, values, self.values)
+        self.epoch = torch.where(better, epoch, self.epoch)
+        for saved, tensor in zip(self.saved, self.tensors, strict=True):
+            saved.copy_(torch.where(spread(better, tensor), tensor, saved))
+        self.stopped = self.stopped | torch.isinf(values)
+        if patience is not None:
+            self.stopped = self.stopped | (epoch - self.epoch >= patience)
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        for saved, tensor in zip(self.saved, self.tensors, strict=True):
+            tensor.copy_(saved)
+
+
+def spread(values: Tensor, tensor: Tensor) -> Tensor:
+    """Values per model, shaped to broadcast over a parameter whose leading axis holds models.
+
+    A single value passes through.  (C,) values serve a leading axis of C * K: K models per configuration.
+    """
+    if values.ndim == 0:
+        return values
+    per_value = tensor.shape[0] // len(values) if tensor.ndim else 0
+    if per_value * len(values) != (tensor.shape[0] if tensor.ndim else -1):
+        raise InputError(
+            f"A vector over {len(values)} models needs parameters with a leading axis of that length (or a multiple); "
+            f"got shape {tuple(tensor.shape)}. Give shared parameters a group of their own with plain numbers."
+        )
+    return values.repeat_interleave(per_value).view(-1, *[1] * (tensor.ndim - 1))
+
+
+def _hyper(name: str, value: float | Tensor, tensors: list[Tensor]) -> Tensor:
+    if not tensors:
+        raise InputError("A group of parameters is empty: there is nothing to train.")
+    like = tensors[0]
+    number = torch.as_tensor(value, dtype=like.dtype, device=like.device)
+    if number.ndim > 1 or not (torch.isfinite(number) & (number >= 0)).all():
+        raise InputError(
+            f"`{name}` must be a number, or a vector over models, that is finite and not negative; got {value}."
+        )
+    return number

@@ -1,0 +1,113 @@
+"""Every kind of units and every activation, once.  Contract tests loop over these lists.
+
+Sizes all differ and biases are never zero: with equal sizes or zero biases half of the known mistakes
+are invisible.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from energate.activations import ACTIVATIONS, Activation, elu, leaky, softmax, softshrink
+from energate.autoencoder import Autoencoder
+from energate.units import CovarianceUnits, GatedUnits, HiddenUnits, MeanUnits, NetworkUnits, SymmetricGatedUnits
+
+K = 3  # models
+N = 11  # rows
+D = 7  # visible columns
+C = 4  # context columns
+F = 6  # factors
+M = 8  # hidden units; divisible by the softmax group size
+
+
+class TrunkWithHeads(nn.Module):
+    """A small network with one trunk and K heads, for (N, D) and for (K, N, D)."""
+
+    def __init__(self, width: int = D, n_heads: int = K) -> None:
+        super().__init__()
+        self.trunk = nn.Linear(width, 9)
+        self.heads = nn.Parameter(torch.randn(n_heads, M, 9))
+
+    def forward(self, v: Tensor) -> Tensor:
+        return torch.tanh(self.trunk(v)) @ self.heads.mT
+
+
+class TrunkWithContext(nn.Module):
+    """The same with a context that gates the trunk; takes (N, D) only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk = nn.Linear(D, 9)
+        self.gate = nn.Linear(C, 9)
+        self.heads = nn.Parameter(torch.randn(K, M, 9))
+
+    def forward(self, v: Tensor, c: Tensor) -> Tensor:
+        return torch.einsum("nt,kmt->knm", torch.tanh(self.trunk(v)) * self.gate(c), self.heads)
+
+
+@dataclass(frozen=True)
+class UnitsCase:
+    """A kind of hidden units: how to build it, and whether it takes a context."""
+
+    name: str
+    build: Callable[[str | Activation], HiddenUnits]
+    context: bool = False
+
+    def model(self, activation: str | Activation = "sigmoid", visible: str = "linear", seed: int = 0) -> Autoencoder:
+        return random_model([self.build(activation)], visible, seed)
+
+
+UNITS = [
+    UnitsCase("mean", lambda f: MeanUnits(K, D, M, f)),
+    UnitsCase("gated", lambda f: GatedUnits(K, D, C, F, M, f), context=True),
+    UnitsCase("symmetric", lambda f: SymmetricGatedUnits(K, D - C, C, F, M, f)),
+    UnitsCase("covariance", lambda f: CovarianceUnits(K, D, F, M, f)),
+    UnitsCase("covariance-once", lambda f: CovarianceUnits(K, D, F, M, f, repeats=1)),
+    UnitsCase("network", lambda f: NetworkUnits(TrunkWithHeads(), D, activation=f)),
+    UnitsCase("network-context", lambda f: NetworkUnits(TrunkWithContext(), D, C, f), context=True),
+]
+
+#: every registered activation, and the options that change the formula
+ALL_ACTIVATIONS: dict[str, Activation] = {
+    **ACTIVATIONS,
+    "leaky(0.3)": leaky(0.3),
+    "elu(0.7)": elu(0.7),
+    "softshrink(1.5)": softshrink(1.5),
+    "softmax(2.5)": softmax(temperature=2.5),
+    "softmax(groups)": softmax(group_size=4),
+}
+
+VISIBLE = ["linear", "sigmoid"]
+
+
+def random_model(units: list[HiddenUnits], visible: str = "linear", seed: int = 0, scale: float = 0.5) -> Autoencoder:
+    """A float64 model whose every parameter, biases included, is drawn from N(0, scale^2)."""
+    model = Autoencoder(units, visible).double()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(scale * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return model
+
+
+def random_rows(visible: str = "linear", width: int = D, n_rows: int = N, seed: int = 1) -> Tensor:
+    """Rows inside the domain of the output: normal, or uniform in (0.05, 0.95)."""
+    generator = torch.Generator().manual_seed(seed)
+    if visible == "sigmoid":
+        return 0.05 + 0.9 * torch.rand(n_rows, width, generator=generator, dtype=torch.float64)
+    return torch.randn(n_rows, width, generator=generator, dtype=torch.float64)
+
+
+def random_context(case: UnitsCase, n_rows: int = N, seed: int = 2) -> Tensor | None:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(n_rows, C, generator=generator, dtype=torch.float64) if case.context else None
+
+
+def gradient_error(energy: Callable[[Tensor], Tensor], field: Callable[[Tensor], Tensor], v: Tensor) -> float:
+    """|grad E - F| / |F|, the generic test of exactness.  ``energy`` maps (K, N, D) or (N, D) rows to scores."""
+    v = v.detach().clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(energy(v).sum(), v)
+    expected = field(v).detach()
+    return float((gradient - expected).norm() / expected.norm())
