@@ -74,6 +74,10 @@ def _softplus(u: Tensor) -> Tensor:
     return -F.logsigmoid(-u)
 
 
+def _softplus_potential(u: Tensor) -> Tensor:
+    return -F.logsigmoid(-u).sum(-1)  # one pass less over u than the sum of _softplus
+
+
 def _log_cosh(u: Tensor) -> Tensor:
     return u - F.logsigmoid(2 * u) - math.log(2)
 
@@ -279,8 +283,10 @@ def softmax(temperature: float = 1.0, group_size: int | None = None) -> Activati
     """Softmax over all hidden units, or over consecutive groups of ``group_size``."""
     if not (math.isfinite(temperature) and temperature > 0):
         raise InputError(f"`temperature` must be a finite number above 0; got {temperature}.")
-    if group_size is not None and group_size < 1:
-        raise InputError(f"`group_size` must be at least 1, or None for one group; got {group_size}.")
+    if group_size is not None and (not isinstance(group_size, int) or group_size < 1):
+        raise InputError(
+            f"`group_size` must be a whole number of at least 1, or None for one group; got {group_size!r}."
+        )
     return Activation(
         "softmax",
         partial(_softmax, temperature=temperature, group_size=group_size),
@@ -303,7 +309,7 @@ LINEAR = OutputActivation(
 SIGMOID = OutputActivation(
     "sigmoid",
     torch.sigmoid,
-    partial(_sum_last, _softplus),
+    _softplus_potential,
     slope_min=0.0,
     bounds=(0.0, 1.0),
     inverse=torch.logit,

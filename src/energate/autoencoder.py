@@ -21,8 +21,10 @@ from energate.activations import Activation, as_output
 from energate.errors import InputError
 from energate.units import HiddenUnits, NetworkUnits
 
-#: Intermediate values per chunk when scoring without gradients: 64 MiB of float32.
+#: Intermediate values per chunk when scoring without gradients: 64 MiB of float32, on a GPU 1 GiB.
 CHUNK_VALUES = 16 * 2**20
+GPU_CHUNKS = 16
+NETWORK_ROWS = 512  # what lies between a network's layers is not known
 
 
 class Autoencoder(nn.Module):
@@ -170,17 +172,29 @@ class Autoencoder(nn.Module):
     def _in_chunks(self, v: Tensor, c: Tensor | None, subtract_conjugate: bool) -> Tensor:
         n_rows = v.shape[-2]
         size = n_rows if torch.is_grad_enabled() or torch.compiler.is_compiling() else self._chunk_rows()
-        energies = []
-        for start in range(0, n_rows, size):
+
+        def score(start: int) -> Tensor:
             part = v[..., start : start + size, :]
             energy = self._relative_energy(part, None if c is None else c[..., start : start + size, :])
-            energies.append(energy - self.visible.conjugate(part) if subtract_conjugate else energy)
-        return energies[0] if len(energies) == 1 else torch.cat(energies, -1)
+            return energy - self.visible.conjugate(part) if subtract_conjugate else energy
+
+        first = score(0)
+        if size >= n_rows:
+            return first
+        # One result for all chunks: small results, kept one by one, would pin the memory of large intermediates.
+        energies = first.new_empty(self.n_models, n_rows)
+        energies[:, :size] = first
+        for start in range(size, n_rows, size):
+            energies[:, start : start + size] = score(start)
+        return energies
 
     def _chunk_rows(self) -> int:
+        times = GPU_CHUNKS if self.a.is_cuda else 1
+        if any(isinstance(group, NetworkUnits) for group in self.groups):
+            return NETWORK_ROWS * times
         # A few intermediates of the size of the parameters' rows are alive at once.
         per_row = sum(math.prod(p.shape[:2]) for p in self.parameters() if p.ndim > 2) + self.width
-        return max(256, CHUNK_VALUES // (4 * per_row))
+        return max(256, CHUNK_VALUES * times // (4 * per_row))
 
     # --- checks: shapes, dtype and device only, so that compile and vmap see no data ------------
 

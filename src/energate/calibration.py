@@ -3,6 +3,8 @@
 The negative log-likelihood is convex in B, and strictly so once the gauge sum B = 0 is fixed.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -10,6 +12,7 @@ from energate.errors import InputError
 
 GIS_STEPS = 30
 NEWTON_STEPS = 100
+SOFT, SHARPEN = 10.0, 4.0  # spread of energies that Newton takes at once, and the factor from stage to stage
 
 
 def negative_log_likelihood(B: Tensor, energies: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -34,7 +37,10 @@ def calibrate(energies: Tensor, labels: Tensor, weight: Tensor | None = None) ->
     n_rows, n_classes = _check(energies, labels)
     if not torch.isfinite(energies).all():
         raise InputError("`energies` must be finite; got NaN or infinity. Check the data and the models.")
-    w = torch.ones(n_rows).to(energies) if weight is None else weight.to(energies)
+    labels = labels.long()  # the index of `gather`
+    w = torch.ones(n_rows).to(energies) if weight is None else weight.detach().to(energies)
+    if w.shape != (n_rows,) or not (torch.isfinite(w) & (w >= 0)).all():
+        raise InputError(f"`weight` must hold {n_rows} finite numbers of at least 0; got shape {tuple(w.shape)}: {w}.")
     counts = torch.zeros(n_classes).to(energies).index_add(0, labels, w)  # (K,)
     if (counts <= 0).any():
         missing = (counts <= 0).nonzero().squeeze(1).tolist()
@@ -43,26 +49,37 @@ def calibrate(energies: Tensor, labels: Tensor, weight: Tensor | None = None) ->
             "Calibrate on rows of all classes, or leave those classes out."
         )
     log_w = w.clamp(min=torch.finfo(torch.float64).tiny).log().unsqueeze(1)  # (N, 1)
-    energies = energies - torch.logsumexp(energies, 1, keepdim=True)
+    energies = energies - energies.amax(1, keepdim=True)
+    # Large energies make the likelihood almost piecewise linear.  Soften them first, then sharpen by steps.
+    spread = float((energies.amax(1) - energies.amin(1)).mean())
+    n_softer = max(0, math.ceil(math.log(max(spread, 1.0) / SOFT) / math.log(SHARPEN)))
     B = torch.zeros_like(counts)
-    # Iterative scaling first: monotone from anywhere, in the log domain, so that far-off biases come near.
+    # Iterative scaling: monotone from anywhere, in the log domain, so that far-off biases come near.
+    soft = energies * SHARPEN**-n_softer
     for _ in range(GIS_STEPS):
-        log_expected = torch.logsumexp(torch.log_softmax(energies + B, -1) + log_w, 0)  # (K,)
-        B = B + counts.log() - log_expected
-    return _newton(B, energies, labels, w, counts)
+        log_expected = torch.logsumexp(torch.log_softmax(soft + B, -1) + log_w, 0)  # (K,)
+        change = counts.log() - log_expected
+        B = B + change
+        if change.abs().max() < 1e-3:
+            break
+    for power in range(n_softer, -1, -1):
+        B = _newton(B, energies * SHARPEN**-power, labels, w, counts, 1e-11 if power == 0 else 1e-3)
+        B = B * (SHARPEN if power else 1.0)
+    return B
 
 
-def _newton(B: Tensor, energies: Tensor, labels: Tensor, w: Tensor, counts: Tensor) -> Tensor:
+def _newton(B: Tensor, energies: Tensor, labels: Tensor, w: Tensor, counts: Tensor, tolerance: float) -> Tensor:
     """Damped Newton with Armijo's rule; the all-ones direction, along which nothing changes, is filled in."""
     total = float(w.sum())
     eye = torch.eye(len(B)).to(B)
     damping = 1e-8 * total
+    rounding = 16 * torch.finfo(torch.float64).eps  # near the optimum the values say nothing, the gradient does
     value = negative_log_likelihood(B, energies, labels, w)
     for _ in range(NEWTON_STEPS):
         p = torch.softmax(energies + B, -1)  # (N, K)
         expected = w @ p
         gradient = expected - counts
-        if gradient.abs().max() <= 1e-11 * total:
+        if gradient.abs().max() <= tolerance * total:
             break
         hessian = torch.diag(expected) - (p * w.unsqueeze(1)).T @ p
         direction = torch.linalg.solve(hessian + damping * eye + total / len(B), -gradient)
@@ -70,7 +87,7 @@ def _newton(B: Tensor, energies: Tensor, labels: Tensor, w: Tensor, counts: Tens
         size, accepted = 1.0, False
         while size > 1e-6 and not accepted:
             candidate = negative_log_likelihood(B + size * direction, energies, labels, w)
-            accepted = bool(candidate <= value + 1e-4 * size * decrease)
+            accepted = bool(candidate <= value + 1e-4 * size * decrease + rounding * value)
             size = size if accepted else size / 2
         if accepted:
             B, value = B + size * direction, candidate

@@ -10,29 +10,38 @@ from torch import Tensor
 from energate.errors import InputError
 
 OPTIMIZERS = ("adam", "adamw", "sgd")
+GROUP_KEYS = {"params", "learning_rate", "weight_decay"}
 
 
 class _Group:
     """Parameters with one learning rate and weight decay, each a number or a vector over models."""
 
     def __init__(self, tensors: list[Tensor], learning_rate: float | Tensor, weight_decay: float | Tensor) -> None:
-        rate = _hyper("learning_rate", learning_rate, tensors)
-        decay = _hyper("weight_decay", weight_decay, tensors)
+        if not tensors:
+            raise InputError("A group of parameters is empty: there is nothing to train.")
+        rate = _hyper("learning_rate", learning_rate)
+        decay = _hyper("weight_decay", weight_decay)
         self.tensors = tensors
         self.top_rate = float(rate.max())
         if self.top_rate == 0:
             raise InputError("`learning_rate` must be above 0 for at least one model.")
         # torch steps everyone at the top rate; slower models then take their share of the step.
-        self.shares = [spread(rate / rate.max(), tensor) for tensor in tensors] if rate.ndim else []
-        self.rates = [spread(rate, tensor) for tensor in tensors]
-        self.decays = [spread(decay, tensor) for tensor in tensors] if decay.any() else []
+        self.shares = [spread((rate / rate.max()).to(tensor), tensor) for tensor in tensors] if rate.ndim else []
+        # A number is left to torch, a vector over models is applied here.
+        self.decay = 0.0 if decay.ndim else float(decay)
+        self.decays = [spread(decay.to(tensor), tensor) for tensor in tensors] if decay.ndim else []
 
-    def decay_weights(self, factor: float, decoupled: bool) -> None:
-        for tensor, rate, decay in zip(self.tensors, self.rates, self.decays, strict=False):
+    def before_step(self, factor: float, decoupled: bool) -> list[Tensor]:
+        """Decay the weights where torch does not; the weights from which shares of the step are taken."""
+        before = [tensor.clone() for tensor in self.tensors] if self.shares else []
+        for tensor, decay in zip(self.tensors, self.decays, strict=False):  # no decays: torch does it
+            if tensor.grad is None:  # torch leaves such parameters alone, too
+                continue
             if decoupled:
-                tensor.mul_(1 - factor * rate * decay)
-            elif tensor.grad is not None:
-                tensor.grad.add_(decay * tensor)
+                tensor.addcmul_(decay, tensor, value=-factor * self.top_rate)
+            else:
+                tensor.grad.addcmul_(decay, tensor)
+        return before
 
     def take_share(self, before: list[Tensor]) -> None:
         for tensor, old, share in zip(self.tensors, before, self.shares, strict=True):
@@ -52,9 +61,16 @@ class Stepper:
     ) -> None:
         if optimizer not in OPTIMIZERS:
             raise InputError(f"`optimizer` must be one of {', '.join(OPTIMIZERS)}; got {optimizer!r}.")
+        if not 0 <= momentum < 1:
+            raise InputError(f"`momentum` must be at least 0 and below 1; got {momentum!r}.")
         given = list(parameters)
         plain = [group for group in given if isinstance(group, Tensor)]
         dicts = [group for group in given if isinstance(group, dict)]
+        if len(plain) + len(dicts) < len(given) or any(not group.keys() <= GROUP_KEYS for group in dicts):
+            raise InputError(
+                "`parameters` must be tensors, or groups with no other keys than 'params', 'learning_rate' and "
+                "'weight_decay'; for a module give module.parameters()."
+            )
         if plain:
             dicts.append({"params": plain})
         self.groups = [
@@ -69,11 +85,13 @@ class Stepper:
         if not self.tensors:
             raise InputError("`parameters` is empty: there is nothing to train.")
         self._decoupled = optimizer == "adamw"
-        groups = [{"params": group.tensors, "lr": group.top_rate} for group in self.groups]
+        groups = [{"params": group.tensors, "lr": group.top_rate, "weight_decay": group.decay} for group in self.groups]
         fused = all(tensor.device.type in ("cpu", "cuda") for tensor in self.tensors)
         self._torch: torch.optim.Optimizer
         if optimizer == "sgd":
             self._torch = torch.optim.SGD(groups, momentum=momentum, fused=fused)
+        elif optimizer == "adamw":
+            self._torch = torch.optim.AdamW(groups, fused=fused)
         else:
             self._torch = torch.optim.Adam(groups, fused=fused)
 
@@ -86,8 +104,7 @@ class Stepper:
         before = []
         for group, torch_group in zip(self.groups, self._torch.param_groups, strict=True):
             torch_group["lr"] = group.top_rate * factor
-            group.decay_weights(factor, self._decoupled)
-            before.append([tensor.clone() for tensor in group.tensors] if group.shares else [])
+            before.append(group.before_step(factor, self._decoupled))
         self._torch.step()
         for group, old in zip(self.groups, before, strict=True):
             if group.shares:
@@ -100,20 +117,23 @@ class Keeper:
     def __init__(self, tensors: list[Tensor]) -> None:
         self.tensors = tensors
         self.saved = [tensor.detach().clone() for tensor in tensors]
-        self.values = self.epoch = self.stopped = torch.zeros(())
+        self.values = self.epoch = torch.zeros(())
+        self.stopped = self.diverged = torch.zeros((), dtype=torch.bool)
 
     @torch.no_grad()
-    def offer(self, values: Tensor, epoch: int, patience: int | None) -> None:
-        if self.values.shape != values.shape or epoch == 1:
+    def offer(self, values: Tensor, finite: Tensor, epoch: int, patience: int | None) -> None:
+        """Keep the parameters of the models whose value is the lowest so far; stop those that are not finite."""
+        if epoch == 1:
             self.values = torch.full_like(values, math.inf)
             self.epoch = torch.zeros_like(values, dtype=torch.long)
-            self.stopped = torch.zeros_like(values, dtype=torch.bool)
-        better = (values < self.values) & ~self.stopped  # NaN is never better
+            self.stopped = self.diverged = torch.zeros_like(values, dtype=torch.bool)
+        better = (values < self.values) & finite & ~self.stopped
         self.values = torch.where(better, values, self.values)
         self.epoch = torch.where(better, epoch, self.epoch)
         for saved, tensor in zip(self.saved, self.tensors, strict=True):
             saved.copy_(torch.where(spread(better, tensor), tensor, saved))
-        self.stopped = self.stopped | torch.isinf(values)
+        self.diverged = self.diverged | ~finite
+        self.stopped = self.stopped | ~finite
         if patience is not None:
             self.stopped = self.stopped | (epoch - self.epoch >= patience)
 
@@ -134,17 +154,25 @@ def spread(values: Tensor, tensor: Tensor) -> Tensor:
     if per_value * len(values) != (tensor.shape[0] if tensor.ndim else -1):
         raise InputError(
             f"A vector over {len(values)} models needs parameters with a leading axis of that length (or a multiple); "
-            f"got shape {tuple(tensor.shape)}. Give shared parameters a group of their own with plain numbers."
+            f"got shape {tuple(tensor.shape)}. Give shared parameters a group of their own with plain numbers, and "
+            "have `validate` return one value for all models."
         )
     return values.repeat_interleave(per_value).view(-1, *[1] * (tensor.ndim - 1))
 
 
-def _hyper(name: str, value: float | Tensor, tensors: list[Tensor]) -> Tensor:
-    if not tensors:
-        raise InputError("A group of parameters is empty: there is nothing to train.")
-    like = tensors[0]
-    number = torch.as_tensor(value, dtype=like.dtype, device=like.device)
-    if number.ndim > 1 or not (torch.isfinite(number) & (number >= 0)).all():
+def finite_models(tensors: list[Tensor], like: Tensor) -> Tensor:
+    """Which models have only finite parameters, () or (K,) as ``like``; a shared parameter counts for all."""
+    finite = torch.ones_like(like, dtype=torch.bool)
+    for tensor in tensors:
+        good = torch.isfinite(tensor)
+        own = like.ndim and tensor.ndim and len(tensor) % len(like) == 0
+        finite = finite & (good.reshape(len(like), -1).all(1) if own else good.all())
+    return finite
+
+
+def _hyper(name: str, value: float | Tensor) -> Tensor:
+    number = torch.as_tensor(value, dtype=torch.float64, device="cpu")
+    if number.ndim > 1 or not number.numel() or not (torch.isfinite(number) & (number >= 0)).all():
         raise InputError(
             f"`{name}` must be a number, or a vector over models, that is finite and not negative; got {value}."
         )

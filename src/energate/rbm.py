@@ -107,10 +107,7 @@ class RBM(nn.Module):
         groups = [_count_once(_rescaled(group, self.sigma)) for group in self.groups]
         model = Autoencoder(groups, self.model.visible)
         model.a = nn.Parameter((self.model.a / self.sigma).detach().clone())
-        constant = torch.zeros_like(model.a[:, 0])
-        if self.visible == "gaussian":
-            constant = -model.a.square().sum(-1) / 2
-        return Twin(model, self, self.sigma.clone(), 1.0, constant.detach())
+        return Twin(model, self, self.sigma.clone(), 1.0)
 
     def _visible_energy(self, v: Tensor) -> Tensor:
         if self.visible == "bernoulli":
@@ -161,7 +158,12 @@ class Twin:
     rbm: RBM
     sigma: Tensor  # (K, D)
     scale: float
-    constant: Tensor  # (K,)
+
+    @property
+    def constant(self) -> Tensor:
+        """What completes the square of Gaussian visibles: (K,)."""
+        a = self.autoencoder.a.detach()
+        return -self.scale / 2 * a.square().sum(-1) if self.rbm.visible == "gaussian" else torch.zeros_like(a[:, 0])
 
     def negative_free_energy(self, v: Tensor, c: Tensor | None = None) -> Tensor:
         """-F(v | c) computed from the auto-encoder's energy, higher is better: (K, N)."""
@@ -186,10 +188,10 @@ def to_rbm(autoencoder: Autoencoder) -> Twin:
         )
     scale, a = float(repeats.pop()), autoencoder.a
     if autoencoder.visible.name == "sigmoid":
-        machine, constant = RBM(groups, scale * a, visible="bernoulli"), torch.zeros_like(a[:, 0])
+        machine = RBM(groups, a if scale == 1 else scale * a, visible="bernoulli")
     else:
-        machine, constant = RBM(groups, a, sigma=scale**-0.5), -scale / 2 * a.square().sum(-1)
-    return Twin(autoencoder, machine, torch.ones_like(a), scale, constant.detach())
+        machine = RBM(groups, a, sigma=scale**-0.5)
+    return Twin(autoencoder, machine, torch.ones_like(a), scale)
 
 
 def mcrbm_from_sum(mean: Autoencoder, covariance: Autoencoder) -> tuple[RBM, Tensor]:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from energate.errors import InputError
-from energate.optimisers import Keeper, Stepper
+from energate.optimisers import Keeper, Stepper, finite_models
 
 Batches = Callable[[int], Sequence[Tensor]]
 Schedule = Callable[[float], float]
@@ -46,11 +46,15 @@ def class_batches(
 ) -> Batches:
     """Every class its own rows: a function from the epoch to batches (K, B) of row numbers.
 
-    Row k of a batch holds rows of class k.  An epoch visits every row of the largest class once; shorter
-    classes wrap around, so that all K models take the same number of steps.
+    Row k of a batch holds rows of class k.  An epoch goes once through the rows of the largest class; shorter
+    classes wrap around, so that all K models take the same number of full batches (the largest class, too,
+    wraps to fill its last one).
     """
     _check_counts(n_classes=n_classes, batch_size=batch_size)
     labels = torch.as_tensor(labels).cpu()
+    if labels.ndim != 1 or labels.is_floating_point() or (labels < 0).any():
+        raise InputError(f"`labels` must be (N,) whole numbers from 0 to {n_classes - 1}; encode them first.")
+    labels = labels.long()
     counts = torch.bincount(labels, minlength=n_classes)
     if len(counts) > n_classes or (counts == 0).any():
         raise InputError(
@@ -109,6 +113,8 @@ def corrupt(v: Tensor, kind: str, level: float | Tensor, generator: torch.Genera
     if kind not in NOISE:
         raise InputError(f"`kind` must be one of {', '.join(NOISE)}; got {kind!r}.")
     levels = _per_model(level, v)
+    if levels.ndim and v.ndim == 3 and len(levels) != len(v):
+        raise InputError(f"`level` must be a number or hold one per model, {len(v)}; got {len(levels)}.")
     shape = torch.broadcast_shapes(v.shape, levels.shape)
     return NOISE[kind](v, levels, shape, generator)
 
@@ -121,7 +127,13 @@ def contractive_penalty(
     ``encode`` maps (K, N, D) to (K, N, M); give v as (K, N, D).  Unbiased for any number of Rademacher
     probes: E |J^T z|^2 = |J|^2.
     """
+    _check_counts(n_probes=n_probes)
     h, pullback = torch.func.vjp(encode, v)[:2]
+    if h.shape[:-1] != v.shape[:-1]:
+        raise InputError(
+            f"`v` must be (K, N, D), rows of each model's own, for codes (K, N, M); got {tuple(v.shape)} and codes "
+            f"{tuple(h.shape)}. Use v.expand(n_models, *v.shape)."
+        )
     total = torch.zeros_like(h[..., 0])
     for _ in range(n_probes):
         z = torch.randint(0, 2, h.shape, generator=generator, device=h.device).to(h) * 2 - 1
@@ -145,13 +157,16 @@ SCHEDULES: dict[str, Schedule] = {"constant": _constant, "cosine": _cosine}
 
 @dataclass
 class History:
-    """What happened: one entry per epoch; () or (K,) tensors on the CPU."""
+    """What happened: one entry per epoch; () or (K,) tensors on the CPU.
+
+    Entries of a model that has stopped while others go on describe steps that are undone at the end.
+    """
 
     loss: list[Tensor] = field(default_factory=list)
     validation: list[Tensor] = field(default_factory=list)
     best_epoch: Tensor | None = None  # from 1; 0 = the initial weights; None without validation
     best: Tensor | None = None
-    diverged: Tensor | None = None
+    diverged: Tensor | None = None  # which models stopped because a loss or a weight was no longer finite
     n_steps: int = 0
     seconds: float = 0.0
 
@@ -198,8 +213,9 @@ def minimise(
     patience : stop a model after this many epochs without improvement; a stopped model keeps its best
         while the others go on.
     callback : called with a `Progress` after each epoch; stops training when it returns True.
-    on_divergence : ``"raise"``, or ``"keep"`` to let the other models go on: a model whose loss is no longer
-        finite keeps its best weights (without ``validate``, its last good ones) and is named in ``History.diverged``.
+    on_divergence : ``"raise"``, or ``"keep"`` to let the other models go on: a model whose loss or
+        weights are no longer finite keeps its best weights (without ``validate``, its last finite ones) and is
+        named in ``History.diverged``.
     """
     if epochs < 0 or int(epochs) != epochs:
         raise InputError(f"`epochs` must be a whole number of at least 0; got {epochs!r}.")
@@ -225,24 +241,32 @@ def minimise(
             history.n_steps += 1
         if total is None:
             raise InputError("`batches` gave an epoch without a batch; give it at least one row.")
-        finite = torch.isfinite(total)
-        if on_divergence == "raise" and not finite.all():
-            raise InputError(f"Training diverged in epoch {epoch}{_which(~finite)}. Lower `learning_rate`.")
         history.loss.append((total / len(steps)).cpu())
+        # The loss was measured before the last step, so the weights are looked at, too.
+        finite = torch.isfinite(total) & finite_models(stepper.tensors, total)
         if keeper is not None:
-            with torch.no_grad():
-                # Without validation the newest finite weights are the best.
-                values = validate() if validate is not None else torch.full_like(total, -float(epoch))
+            finite = finite | keeper.stopped  # a stopped model still takes steps, but they no longer count
+        if on_divergence == "raise":
+            _check_finite(finite, epoch, "")
+        if keeper is not None:
+            # Without validation the newest finite weights are the best.
+            values = torch.full_like(total, -float(epoch))
             if validate is not None:
+                with torch.no_grad():
+                    values = validate()
                 history.validation.append(values.cpu())
-            keeper.offer(torch.where(finite, values, math.inf), epoch, patience)
+            usable = finite if finite.shape == values.shape else finite.all()
+            usable = (usable & torch.isfinite(values)) | keeper.stopped
+            if on_divergence == "raise":
+                _check_finite(usable, epoch, ": `validate` gave a value that is not finite")
+            keeper.offer(values, usable, epoch, patience)
         best = None if validate is None or keeper is None else keeper.values
         stop = callback is not None and callback(Progress(epoch, epochs, history, best))
         if stop or (keeper is not None and keeper.stopped.all()):
             break
     if keeper is not None and history.loss:
         keeper.restore()
-        history.diverged = ~torch.isfinite(torch.stack(history.loss)).all(0)
+        history.diverged = keeper.diverged.cpu()
         if validate is not None:
             history.best, history.best_epoch = keeper.values.cpu(), keeper.epoch.cpu()
     history.seconds = time.perf_counter() - began
@@ -265,6 +289,14 @@ def _check_first(losses: Tensor) -> None:
         raise InputError(
             f"The loss is not finite before the first step{_which(~finite)}. Look for NaN or infinity in the data "
             "and in the initial weights."
+        )
+
+
+def _check_finite(finite: Tensor, epoch: int, what: str) -> None:
+    if not finite.all():
+        raise InputError(
+            f"Training diverged in epoch {epoch}{_which(~finite)}{what}. Lower `learning_rate`, or look for NaN and "
+            "infinity in the data."
         )
 
 

@@ -9,6 +9,9 @@ by ``repeats``.  `energate.check_conservative` measures that for units that you 
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -20,19 +23,19 @@ from energate.activations import Activation, as_activation
 from energate.errors import InputError
 
 
-def project(v: Tensor, W: Tensor) -> Tensor:
-    """W v for every model; data that all models share takes one GEMM on the flattened weights."""
+def project(v: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
+    """W v (+ b) for every model; data that all models share takes one GEMM on the flattened weights."""
     if v.ndim == 3:
-        return v @ W.mT  # (K, N, D) (K, D, M) -> (K, N, M)
-    n_models, n_out, _ = W.shape
-    flat = v @ W.flatten(0, 1).T  # (N, K * M)
-    return flat.unflatten(1, (n_models, n_out)).transpose(0, 1)  # (K, N, M)
+        return v @ W.mT if b is None else torch.baddbmm(b.unsqueeze(1), v, W.mT)  # (K, N, D) (K, D, M) -> (K, N, M)
+    flat_W = W.flatten(0, 1)  # (K * M, D)
+    flat = v @ flat_W.T if b is None else torch.addmm(b.flatten(), v, flat_W.T)  # (N, K * M)
+    return flat.unflatten(1, W.shape[:2]).transpose(0, 1)  # (K, N, M)
 
 
-def positive(**sizes: int) -> None:
+def positive(**sizes: Any) -> None:
     """Refuse sizes that are not whole numbers of at least 1."""
     for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        if isinstance(size, bool) or not isinstance(size, Integral) or size < 1:
             raise InputError(f"`{name}` must be a whole number of at least 1; got {size!r}.")
 
 
@@ -57,7 +60,7 @@ class HiddenUnits(nn.Module, ABC):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        positive(n_models=n_models, width=width, n_hidden=n_hidden)
+        positive(n_models=n_models, n_visible=width, n_hidden=n_hidden)
         self.n_models = n_models
         self.n_hidden = n_hidden
         self.width = width  # columns of v
@@ -66,9 +69,12 @@ class HiddenUnits(nn.Module, ABC):
         self._generator = generator
 
     def weight(self, n_out: int, n_in: int) -> nn.Parameter:
-        """A (K, n_out, n_in) parameter drawn so that a unit input gives outputs of size 1/sqrt(n_in)."""
+        """A (K, n_out, n_in) parameter of small random numbers, of standard deviation 0.3 / sqrt(n_in).
+
+        Not smaller: where all weights are 0 the training loss of gated units is stationary.
+        """
         draw = torch.randn(self.n_models, n_out, n_in, generator=self._generator)
-        return nn.Parameter(draw / n_in**0.5)
+        return nn.Parameter(draw * (0.3 / n_in**0.5))
 
     def bias(self, n_out: int) -> nn.Parameter:
         """A (K, n_out) parameter of zeros."""
@@ -110,7 +116,7 @@ class MeanUnits(HiddenUnits):
         self.b = self.bias(n_hidden)
 
     def preactivation(self, v: Tensor, c: Tensor | None) -> tuple[Tensor, None]:
-        return project(v, self.W) + self.b.unsqueeze(1), None
+        return project(v, self.W, self.b), None
 
     def decode(self, h: Tensor, carry: None) -> Tensor:
         return h @ self.W  # (K, N, D)
@@ -142,7 +148,7 @@ class GatedUnits(HiddenUnits):
     def preactivation(self, v: Tensor, c: Tensor | None) -> tuple[Tensor, Tensor]:
         assert c is not None  # Autoencoder refuses a missing context with a message
         q_x = project(c, self.W_x)  # (K, N, F)
-        u = project(q_x * project(v, self.W_y), self.W_h) + self.b.unsqueeze(1)
+        u = project(q_x * project(v, self.W_y), self.W_h, self.b)
         return u, q_x
 
     def decode(self, h: Tensor, carry: Tensor) -> Tensor:
@@ -180,7 +186,7 @@ class SymmetricGatedUnits(HiddenUnits):
     def preactivation(self, v: Tensor, c: Tensor | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         q_x = project(v[..., : self.n_context], self.W_x)  # (K, N, F)
         q_y = project(v[..., self.n_context :], self.W_y)  # (K, N, F)
-        return project(q_x * q_y, self.W_h) + self.b.unsqueeze(1), (q_x, q_y)
+        return project(q_x * q_y, self.W_h, self.b), (q_x, q_y)
 
     def decode(self, h: Tensor, carry: tuple[Tensor, Tensor]) -> Tensor:
         q_x, q_y = carry
@@ -218,7 +224,7 @@ class CovarianceUnits(HiddenUnits):
 
     def preactivation(self, v: Tensor, c: Tensor | None) -> tuple[Tensor, Tensor]:
         q = project(v, self.W)  # (K, N, F)
-        return project(q * q, self.W_h) + self.b.unsqueeze(1), q
+        return project(q * q, self.W_h, self.b), q
 
     def decode(self, h: Tensor, carry: Tensor) -> Tensor:
         decoded = (carry * (h @ self.W_h)) @ self.W  # (K, N, D)
@@ -248,11 +254,13 @@ class NetworkUnits(HiddenUnits):
     ) -> None:
         width = _input_width(network) if n_visible is None else n_visible
         positive(n_visible=width)
+        batch_norms = [m for m in network.modules() if isinstance(m, _BatchNorm)]
+        _refuse_batch_statistics(batch_norms)  # before the probes below could change the running averages
         reference = next(network.parameters(), torch.zeros(()))
         probe = torch.linspace(-1, 1, 3 * width, dtype=reference.dtype, device=reference.device)
         v = probe.view(3, width)
         c = probe.new_ones(3, n_context) if n_context else None
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), _keep_random_state(v):
             u = _call(network, v[:2], None if c is None else c[:2])
         if u.ndim not in (2, 3) or u.shape[-2] != 2:
             raise InputError(
@@ -261,14 +269,13 @@ class NetworkUnits(HiddenUnits):
             )
         super().__init__(u.shape[0] if u.ndim == 3 else 1, width, u.shape[-1], activation, n_context)
         self.network = network
-        self._batch_norms = [m for m in network.modules() if isinstance(m, _BatchNorm)]
+        self._batch_norms = batch_norms
         self._dropouts = [m for m in network.modules() if isinstance(m, _DropoutNd)]
-        self._refuse_row_mixing()
         self._refuse_mixed_rows(v, c)
         self._takes_slices = self._check_slices(v, c)
 
     def preactivation(self, v: Tensor, c: Tensor | None) -> tuple[Tensor, tuple[Tensor, Tensor | None]]:
-        self._refuse_row_mixing()
+        _refuse_batch_statistics(self._batch_norms)
         return self._forward(v, c), (v, c)
 
     def decode(self, h: Tensor, carry: tuple[Tensor, Tensor | None]) -> Tensor:
@@ -299,21 +306,14 @@ class NetworkUnits(HiddenUnits):
         u = u.unflatten(1, (n_models, n_rows))  # (K heads, K slices, N, M)
         return u.diagonal(dim1=0, dim2=1).movedim(-1, 0)  # (K, N, M)
 
-    def _refuse_row_mixing(self) -> None:
-        if any(norm.training or not norm.track_running_stats for norm in self._batch_norms):
-            raise InputError(
-                "Batch normalisation in training mode lets rows influence each other, so no row has an energy of its "
-                "own. Use GroupNorm or LayerNorm, or call `.eval()` on the network."
-            )
-
     @torch.no_grad()
     def _refuse_mixed_rows(self, v: Tensor, c: Tensor | None) -> None:
         # The first row beside two different second rows: its u must not notice.
-        with torch.random.fork_rng(devices=[]):
-            state = torch.get_rng_state()
-            first = self._forward(v[:2], None if c is None else c[:2])
-            torch.set_rng_state(state)  # the same dropout both times
-            second = self._forward(v[[0, 2]], None if c is None else c[:2])
+        c = None if c is None else c[:2]
+        with _keep_random_state(v):
+            first = self._forward(v[:2], c)
+        with _keep_random_state(v):  # the same dropout as before
+            second = self._forward(v[[0, 2]], c)
         if not torch.allclose(first[:, 0], second[:, 0], rtol=1e-4, atol=1e-5, equal_nan=True):
             raise InputError(
                 "`network` lets rows of a batch influence each other, so no row has an energy of its own. "
@@ -333,6 +333,18 @@ class NetworkUnits(HiddenUnits):
             return False
         expected = self._diagonal(slices, contexts)
         return own.shape == expected.shape and torch.allclose(own, expected, rtol=1e-4, atol=1e-5)
+
+
+def _refuse_batch_statistics(norms: Iterable[_BatchNorm]) -> None:
+    if any(norm.training or not norm.track_running_stats for norm in norms):
+        raise InputError(
+            "Batch normalisation in training mode lets rows influence each other, so no row has an energy of its "
+            "own. Use GroupNorm or LayerNorm, or call `.eval()` on the network."
+        )
+
+
+def _keep_random_state(v: Tensor) -> AbstractContextManager[None]:
+    return torch.random.fork_rng(devices=[v.device] if v.is_cuda else [])
 
 
 def _call(network: nn.Module, v: Tensor, c: Tensor | None) -> Tensor:

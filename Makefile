@@ -1,0 +1,49 @@
+# Two verbs matter: `make demo` and `make test`.  Both do all the set-up, once.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types unit format bench clean
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
+
+help:  ## list the verbs
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
+	  || grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST)
+
+$(INSTALLED): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "energate needs Python 3.11 or newer. Name one: make PYTHON=python3.12"; exit 1; }
+	@echo "Setting up $(VENV) (once; a few minutes) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+setup: $(INSTALLED)  ## create .venv with pinned versions (the other verbs do this too)
+
+demo: $(INSTALLED)  ## train, classify and draw on generated data; pictures go to demo-output/
+	@$(RUN) examples/demo.py
+
+test: lint types unit  ## lint, types and tests
+
+lint: $(INSTALLED)  ## ruff: rules and format
+	@$(RUN) -m ruff check .
+	@$(RUN) -m ruff format --check --quiet .
+
+types: $(INSTALLED)  ## mypy
+	@$(RUN) -m mypy
+
+unit: $(INSTALLED)  ## the tests alone
+	@$(RUN) -m pytest -q
+
+format: $(INSTALLED)  ## rewrite the code in the house format
+	@$(RUN) -m ruff check --fix .
+	@$(RUN) -m ruff format .
+
+bench: $(INSTALLED)  ## speed and memory, as ratios measured side by side
+	@$(RUN) benchmarks/batched.py
+	@$(RUN) benchmarks/scoring_memory.py
+
+clean:  ## remove the virtual environment and everything generated
+	rm -rf $(VENV) demo-output build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
