@@ -184,3 +184,13 @@ def blocks() -> list:
 def test_code_in_the_documentation_runs(path: Path, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     exec(compile(code, str(path), "exec", dont_inherit=True), {"__name__": "__main__"})
+
+
+def test_every_test_named_in_the_paper_map_exists() -> None:
+    """The map from the paper to the proofs names no proof that is not there."""
+    text = (ROOT / "docs" / "paper-map.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([a-z0-9]+(?:_[a-z0-9]+){2,})`", text))
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("test_*.py")]
+    known = set(re.findall(r"^def test_(\w+)\(", "\n".join(sources), re.MULTILINE))
+    assert len(named) > 50
+    assert not named - known - {"negative_log_likelihood", "mcrbm_from_sum"}

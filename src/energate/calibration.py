@@ -40,7 +40,10 @@ def calibrate(energies: Tensor, labels: Tensor, weight: Tensor | None = None) ->
     labels = labels.long()  # the index of `gather`
     w = torch.ones(n_rows).to(energies) if weight is None else weight.detach().to(energies)
     if w.shape != (n_rows,) or not (torch.isfinite(w) & (w >= 0)).all():
-        raise InputError(f"`weight` must hold {n_rows} finite numbers of at least 0; got shape {tuple(w.shape)}: {w}.")
+        raise InputError(
+            f"`weight` must have shape ({n_rows},), all finite and at least 0; got shape {tuple(w.shape)}"
+            f"{', and a number that is not' if w.shape == (n_rows,) else ''}."
+        )
     counts = torch.zeros(n_classes).to(energies).index_add(0, labels, w)  # (K,)
     if (counts <= 0).any():
         missing = (counts <= 0).nonzero().squeeze(1).tolist()
