@@ -132,6 +132,21 @@ def test_the_moment_condition_holds_for_any_energies(n_classes, n_more, exponent
     assert abs(B.sum().item()) <= 1e-12 * (1 + B.abs().max().item()) * n_classes
 
 
+def test_no_other_biases_are_more_likely() -> None:
+    energies, labels = problem(seed=3)
+    B = calibrate(energies, labels)
+    best = negative_log_likelihood(B, energies, labels)
+    for seed in range(20):
+        shift = 0.1 * torch.randn(4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        assert negative_log_likelihood(B + shift, energies, labels) > best
+
+
+def test_energies_that_say_nothing_leave_the_log_of_the_class_frequencies() -> None:
+    labels = torch.tensor([0] * 10 + [1] * 30 + [2] * 60)
+    expected = torch.tensor([0.1, 0.3, 0.6], dtype=torch.float64).log()
+    assert (calibrate(torch.zeros(100, 3), labels) - (expected - expected.mean())).abs().max() <= 1e-9
+
+
 def test_a_constant_per_row_changes_neither_biases_nor_posteriors() -> None:
     """Theory item 20: whatever is common to all classes cancels."""
     energies, labels = problem()

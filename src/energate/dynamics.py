@@ -355,12 +355,10 @@ def check_conservative(
 def _pooled_asymmetry(field: Autoencoder | Field, v: Tensor, c: Tensor | None) -> float:
     generator = torch.Generator(v.device).manual_seed(0)
     asymmetric, total = _asymmetric_part(field, v, c, "auto", 32, generator)
-    limits = torch.finfo(v.dtype)
-    # Where saturated units make J vanish, what is left of it is rounding, which is not symmetric.  Hence the
-    # sum over rows, and the floor beside the Jacobian of the other term of F, v itself.
-    if isinstance(field, Autoencoder):
-        asymmetric = torch.where(asymmetric <= v.shape[-1] * (100 * limits.eps) ** 2, 0, asymmetric)
-    return float((asymmetric.sum(-1) / total.sum(-1).clamp(min=limits.tiny)).max())
+    # Where saturated units make J vanish, what is left of it is rounding, which is not symmetric.  Hence the sum over
+    # rows, and a floor: a thousandth of the Jacobian of the other term of F, which is at least the identity.
+    floor = 1e-6 * v.shape[-2] * v.shape[-1] if isinstance(field, Autoencoder) else torch.finfo(v.dtype).tiny
+    return float((asymmetric.sum(-1) / total.sum(-1).clamp(min=floor)).max())
 
 
 def _gradient_error(model: Autoencoder, v: Tensor, c: Tensor | None) -> float:
