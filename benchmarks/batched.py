@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15)
     options = parser.parse_args()
     device = options.device
-    where = torch.cuda.get_device_name() if device == "cuda" else f"{platform.processor()} x{torch.get_num_threads()}"
+    where = torch.cuda.get_device_name() if device == "cuda" else f"{platform.machine()}, {torch.get_num_threads()} threads"
     about = {"device": device, "machine": where, "torch": torch.__version__, "models": K, "columns": D, "units": UNITS}
 
     own = torch.rand(K, options.rows, D, device=device)

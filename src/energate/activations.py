@@ -6,8 +6,8 @@ form.  An activation that can also sit on the output carries its inverse and the
 
 Stability rules, each bought with a failure that the tests keep as a negative control:
 
-- softplus is ``-logsigmoid(-u)``.  ``relu(u) + log1p(exp(-|u|))`` has slope 0 at 0 under autograd,
-  ``F.softplus`` switches to the identity at 20, ``logaddexp`` has a NaN second derivative.
+- softplus is torch's with a threshold of 40.  ``relu(u) + log1p(exp(-|u|))`` has slope 0 at 0 under autograd,
+  the default threshold of 20 is off by 2e-9, ``logaddexp`` has a NaN second derivative.
 - the unused branch of ``torch.where`` is clamped first, so that it cannot send NaN gradients.
 """
 
@@ -71,15 +71,13 @@ class OutputActivation(Activation):
 
 
 def _softplus(u: Tensor) -> Tensor:
-    return -F.logsigmoid(-u)
-
-
-def _softplus_potential(u: Tensor) -> Tensor:
-    return -F.logsigmoid(-u).sum(-1)  # one pass less over u than the sum of _softplus
+    # Above 40 the identity is exact to rounding, in float64 too; torch's own threshold of 20 is not.  This is
+    # -logsigmoid(-u) to rounding in value and derivatives, and on a CPU several times faster.
+    return F.softplus(u, threshold=40)
 
 
 def _log_cosh(u: Tensor) -> Tensor:
-    return u - F.logsigmoid(2 * u) - math.log(2)
+    return _softplus(-2 * u) + u - math.log(2)
 
 
 def _half_square(u: Tensor) -> Tensor:
@@ -309,7 +307,7 @@ LINEAR = OutputActivation(
 SIGMOID = OutputActivation(
     "sigmoid",
     torch.sigmoid,
-    _softplus_potential,
+    partial(_sum_last, _softplus),
     slope_min=0.0,
     bounds=(0.0, 1.0),
     inverse=torch.logit,

@@ -21,9 +21,9 @@ from energate.activations import Activation, as_output
 from energate.errors import InputError
 from energate.units import HiddenUnits, NetworkUnits
 
-#: Intermediate values per chunk when scoring without gradients: 64 MiB of float32, on a GPU 1 GiB.
-CHUNK_VALUES = 16 * 2**20
-GPU_CHUNKS = 16
+#: Intermediate values per chunk when scoring without gradients: 32 MiB of float32, on a GPU 1 GiB.
+CHUNK_VALUES = 8 * 2**20
+GPU_CHUNKS = 32
 NETWORK_ROWS = 512  # what lies between a network's layers is not known
 
 
