@@ -96,6 +96,10 @@ def report(case: dict[str, object], actions: dict[str, Callable[[], object]], re
     )
 
 
+def _cpu() -> str:
+    return f"{platform.machine()}, {torch.get_num_threads()} threads"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -104,7 +108,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15)
     options = parser.parse_args()
     device = options.device
-    where = torch.cuda.get_device_name() if device == "cuda" else f"{platform.machine()}, {torch.get_num_threads()} threads"
+    where = torch.cuda.get_device_name() if device == "cuda" else _cpu()
     about = {"device": device, "machine": where, "torch": torch.__version__, "models": K, "columns": D, "units": UNITS}
 
     own = torch.rand(K, options.rows, D, device=device)
