@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import optimize
 from torch import Tensor
 
-from energate.calibration import calibrate, negative_log_likelihood
+from energate.calibration import calibrate, calibrate_scale, negative_log_likelihood
 from energate.errors import InputError
 from energate.rbm import RBM, to_rbm
 from energate.units import MeanUnits
@@ -256,3 +256,22 @@ def test_biases_of_exact_mixtures_are_log_prior_minus_log_partition() -> None:
     posterior = torch.softmax(energies + calibrate(energies, labels), -1)
     truth = torch.softmax(prior.log() - twin.rbm.free_energy(rows).T - twin.rbm.log_partition(), -1)
     assert (posterior - truth).abs().max() <= 2e-2
+
+
+def test_a_scale_repairs_energies_that_are_too_sure() -> None:
+    """Labels drawn from softmax(E + B): energies blown up tenfold get beta of about a tenth, and B as it was."""
+    generator = torch.Generator().manual_seed(0)
+    energies = torch.randn(20_000, 3, generator=generator, dtype=torch.float64)
+    truth = torch.tensor([0.6, -0.1, -0.5], dtype=torch.float64)
+    labels = torch.multinomial(torch.softmax(energies + truth, 1), 1, generator=generator).squeeze(1)
+    beta, B = calibrate_scale(10 * energies, labels)
+    assert abs(beta - 0.1) < 0.005
+    torch.testing.assert_close(B, truth, rtol=0, atol=0.05)
+
+
+def test_the_scale_of_separable_rows_stays_finite() -> None:
+    labels = torch.arange(30) % 3
+    energies = 5 * torch.nn.functional.one_hot(labels, 3).double()
+    beta, B = calibrate_scale(energies, labels)
+    assert 0.01 <= beta <= 10
+    assert torch.isfinite(B).all()

@@ -11,6 +11,8 @@ _HOME = {
     "Activation": "activations",
     "Autoencoder": "autoencoder",
     "CovarianceUnits": "units",
+    "EnergyClassifier": "estimators",
+    "EnergyScorer": "estimators",
     "GatedUnits": "units",
     "HiddenUnits": "units",
     "InputError": "errors",

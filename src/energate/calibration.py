@@ -71,6 +71,35 @@ def calibrate(energies: Tensor, labels: Tensor, weight: Tensor | None = None) ->
     return B
 
 
+def calibrate_scale(energies: Tensor, labels: Tensor, weight: Tensor | None = None) -> tuple[float, Tensor]:
+    """A scale beta and biases B (K,) for ``P(z = i | x) = softmax_i(beta E_i(x) + B_i)``, by maximum likelihood.
+
+    Jointly convex but for a prior on beta, log-normal around 1 with spread 0.5: it decides where there are few rows, or
+    where they are separable and the likelihood would send beta to infinity.  beta is searched between 1/100 and 10.
+    """
+
+    def cost(log_beta: float) -> float:
+        scaled = math.exp(log_beta) * energies.detach().to(torch.float64)
+        loss = negative_log_likelihood(calibrate(scaled, labels, weight), scaled, labels, weight)
+        return float(loss) + log_beta**2 / (2 * 0.5**2)
+
+    low, high = math.log(0.01), math.log(10.0)
+    golden = (math.sqrt(5) - 1) / 2
+    left, right = high - golden * (high - low), low + golden * (high - low)
+    cost_left, cost_right = cost(left), cost(right)
+    while high - low > 1e-3:
+        if cost_left < cost_right:
+            high, right, cost_right = right, left, cost_left
+            left = high - golden * (high - low)
+            cost_left = cost(left)
+        else:
+            low, left, cost_left = left, right, cost_right
+            right = low + golden * (high - low)
+            cost_right = cost(right)
+    beta = math.exp((low + high) / 2)
+    return beta, calibrate(beta * energies.detach().to(torch.float64), labels, weight)
+
+
 def _newton(B: Tensor, energies: Tensor, labels: Tensor, w: Tensor, counts: Tensor, tolerance: float) -> Tensor:
     """Damped Newton with Armijo's rule; the all-ones direction, along which nothing changes, is filled in."""
     total = float(w.sum())

@@ -1,0 +1,6 @@
+"""scikit-learn estimators over the exact energies."""
+
+from energate.estimators.classifier import EnergyClassifier
+from energate.estimators.scorer import EnergyScorer
+
+__all__ = ["EnergyClassifier", "EnergyScorer"]

@@ -1,0 +1,329 @@
+"""`EnergyClassifier`: one auto-encoder per class, classifying by energy plus calibrated bias (AES, cAES, mcAES)."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.model_selection import train_test_split
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from energate.autoencoder import Autoencoder
+from energate.errors import InputError
+from energate.estimators._base import (
+    SCALINGS,
+    Array,
+    auto_epochs,
+    build_units,
+    default_size,
+    draw_seed,
+    in_chunks,
+    resolve_device,
+)
+from energate.stages import ClassEnergies, Rows, Training, fine_tune, pretrain, rows_per_class, set_biases
+from energate.training import NOISE, History, Progress
+from energate.units import HiddenUnits
+
+UnitsBuilder = Callable[[int, int, torch.Generator], HiddenUnits | Sequence[HiddenUnits]]
+MIN_VALIDATION_ROWS = 5  # of every class; with fewer there is no validation split
+
+
+class EnergyClassifier(
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    ClassifierMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
+    """A generative classifier: one auto-encoder with an exact energy per class.
+
+    Parameters
+    ----------
+    units : ``"mean"`` (AES), ``"covariance"`` (cAES) or ``"mean-covariance"`` (mcAES); or a function from the number of
+        models, the number of columns and a `torch.Generator` to hidden units.
+    reading : for mean-covariance, ``"sum"`` trains two auto-encoders and adds their energies (the paper's classifier),
+        ``"shared"`` trains one with both kinds of units.
+    n_hidden, n_factors : units and factors per class; ``"auto"`` follows the number of columns.
+    activation : a name in `energate.ACTIVATIONS`.
+    scaling : ``"standard"`` (real values), ``"unit"`` (to [0, 1], with sigmoid outputs) or ``"none"``.
+    noise, noise_level : the corruption of `energate.corrupt`.
+    pretrain_epochs, max_epochs : epochs of pretraining and of fine-tuning; ``"auto"`` takes more on small data;
+        ``max_epochs=0`` only calibrates.
+    generative_weight : how much of the denoising loss per column stays in during fine-tuning.
+    learning_rate, fine_tune_learning_rate, weight_decay, batch_size : of the optimiser, Adam.
+    early_stopping, validation_fraction, n_iter_no_change : hold rows out, choose the epoch and calibrate on them.
+        Where the split could not hold 5 rows of every class, all rows train and calibrate.
+    learn_scale : on the rows held out, also learn one scale for all energies, which repairs over-confidence.
+    class_weight : None, ``"balanced"``, or a dictionary.
+    warm_start : let `fit` go on from the weights of the last call.
+    device : ``"auto"``, ``"cpu"``, ``"cuda"``.
+    random_state : an integer makes results repeatable.
+    verbose : 1 prints a line per epoch.
+
+    Attributes
+    ----------
+    classes_, n_features_in_, feature_names_in_ : as in scikit-learn.
+    model_ : the `energate.stages.ClassEnergies`.
+    history_ : `energate.training.History` of the stages ``"pretrain"`` and ``"fine-tune"``.
+    """
+
+    def __init__(
+        self,
+        units: str | UnitsBuilder = "mean-covariance",
+        *,
+        reading: str = "sum",
+        n_hidden: int | str = "auto",
+        n_factors: int | str = "auto",
+        activation: str = "sigmoid",
+        scaling: str = "standard",
+        noise: str = "gaussian",
+        noise_level: float = 0.3,
+        pretrain_epochs: int | str = "auto",
+        max_epochs: int | str = "auto",
+        generative_weight: float = 0.3,
+        learning_rate: float = 3e-3,
+        fine_tune_learning_rate: float = 1e-3,
+        weight_decay: float = 0.0,
+        batch_size: int = 100,
+        early_stopping: bool = True,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 15,
+        learn_scale: bool = True,
+        class_weight: Any = None,
+        warm_start: bool = False,
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.units = units
+        self.reading = reading
+        self.n_hidden = n_hidden
+        self.n_factors = n_factors
+        self.activation = activation
+        self.scaling = scaling
+        self.noise = noise
+        self.noise_level = noise_level
+        self.pretrain_epochs = pretrain_epochs
+        self.max_epochs = max_epochs
+        self.generative_weight = generative_weight
+        self.learning_rate = learning_rate
+        self.fine_tune_learning_rate = fine_tune_learning_rate
+        self.weight_decay = weight_decay
+        self.batch_size = batch_size
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.learn_scale = learn_scale
+        self.class_weight = class_weight
+        self.warm_start = warm_start
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # --- fitting -----------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "EnergyClassifier":
+        """Pretrain one model per class, calibrate the biases, fine-tune everything."""
+        X, y = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(y)
+        self.classes_ = np.unique(y)
+        labels, weight = self._encode(X, y, sample_weight)
+        seed = draw_seed(self.random_state)
+        if not (self.warm_start and self._fits(X)):
+            self._build(X, weight, seed)
+        train, valid = self._split(X, labels, weight, seed)
+        self._train(train, valid, seed)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "EnergyClassifier":
+        """One more round of training on some rows; the first call needs all ``classes`` and sets the scaling.
+
+        Runs ``max_epochs`` epochs of pretraining and fine-tuning (1 for ``"auto"``), without a validation split.
+        """
+        first = "model_" not in vars(self)
+        X, y = validate_data(self, X, y, dtype=np.float64, reset=first)
+        check_classification_targets(y)
+        if first:
+            self.classes_ = np.unique(y) if classes is None else np.unique(classes)
+        labels, weight = self._encode(X, y, sample_weight)
+        seed = draw_seed(self.random_state)
+        if first:
+            self._build(X, weight, seed)
+        self._n_rounds += 1
+        # A class without rows here gets one of weight 0: its reconstruction stays, other classes' rows push it away.
+        absent = np.setdiff1d(np.arange(len(self.classes_)), labels)
+        X, labels = np.concatenate([X, np.repeat(X[:1], len(absent), 0)]), np.concatenate([labels, absent])
+        weight = np.concatenate([weight, np.zeros(len(absent))])
+        epochs = 1 if self.max_epochs == "auto" else int(self.max_epochs)
+        self._train(self._rows(X, labels, weight), None, seed + self._n_rounds, epochs, bool(len(absent)))
+        return self
+
+    def _fits(self, X: Array) -> bool:
+        """Whether a model from an earlier call can go on with these rows."""
+        if "model_" not in vars(self):
+            return False
+        return len(self.model_.B) == len(self.classes_) and self.model_.autoencoders[0].width == X.shape[1]
+
+    def _encode(self, X: Array, y: Any, sample_weight: Any) -> tuple[NDArray[np.int64], Array]:
+        """Labels as numbers from 0, and weights of mean 1."""
+        if len(self.classes_) < 2:
+            raise InputError(f"EnergyClassifier needs rows of at least 2 classes; got the one class {self.classes_}.")
+        if not np.isin(y, self.classes_).all():
+            raise InputError(f"`y` must hold classes from {self.classes_}; got also {np.setdiff1d(y, self.classes_)}.")
+        labels = np.searchsorted(self.classes_, y)
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if self.class_weight is not None:
+            weight = weight * compute_class_weight(self.class_weight, classes=self.classes_, y=y)[labels]
+        return labels, weight / weight.mean()
+
+    def _build(self, X: Array, weight: Array, seed: int) -> None:
+        if self.scaling not in SCALINGS:
+            raise InputError(f"`scaling` must be one of {', '.join(SCALINGS)}; got {self.scaling!r}.")
+        if self.noise not in NOISE:
+            raise InputError(f"`noise` must be one of {', '.join(NOISE)}; got {self.noise!r}.")
+        self.scaler_ = SCALINGS[self.scaling](X, weight)
+        generator = torch.Generator().manual_seed(seed)
+        visible = "sigmoid" if self.scaling == "unit" else "linear"
+        parts = [Autoencoder(units, visible) for units in self._units(X.shape[1], generator)]
+        self.model_ = ClassEnergies(parts).to(resolve_device(self.device))
+        self._n_rounds = 0  # of partial_fit
+
+    def _units(self, width: int, generator: torch.Generator) -> list[list[HiddenUnits]]:
+        """The hidden units of each auto-encoder."""
+        n_models = len(self.classes_)
+        if callable(self.units):
+            built = self.units(n_models, width, generator)
+            return [[built] if isinstance(built, HiddenUnits) else list(built)]
+        if self.reading not in ("sum", "shared"):
+            raise InputError(f"`reading` must be 'sum' or 'shared'; got {self.reading!r}.")
+        n_hidden, n_factors = default_size(self.n_hidden, width), default_size(self.n_factors, width)
+        groups = build_units(self.units, n_models, width, n_hidden, n_factors, self.activation, generator)
+        return [groups] if self.reading == "shared" else [[group] for group in groups]
+
+    def _split(self, X: Array, labels: NDArray[np.int64], weight: Array, seed: int) -> tuple[Rows, Rows | None]:
+        counts = np.bincount(labels, minlength=len(self.classes_))
+        if not self.early_stopping or counts.min() * self.validation_fraction < MIN_VALIDATION_ROWS:
+            return self._rows(X, labels, weight), None
+        train, valid = train_test_split(
+            np.arange(len(X)), test_size=self.validation_fraction, stratify=labels, random_state=seed
+        )
+        return self._rows(X[train], labels[train], weight[train]), self._rows(X[valid], labels[valid], weight[valid])
+
+    def _rows(self, X: Array, labels: NDArray[np.int64], weight: Array) -> Rows:
+        device = self.model_.B.device
+        return Rows(
+            torch.as_tensor(self.scaler_(X), dtype=torch.float32).to(device),
+            torch.as_tensor(labels).to(device),
+            torch.as_tensor(weight / weight.mean(), dtype=torch.float32).to(device),
+        )
+
+    def _train(
+        self, train: Rows, valid: Rows | None, seed: int, epochs: int | None = None, incomplete: bool = False
+    ) -> None:
+        """The three stages; ``incomplete`` rows do not hold every class, so that biases are only learned jointly."""
+        training = Training(
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            weight_decay=self.weight_decay,
+            noise=self.noise,
+            noise_level=self.noise_level,
+            patience=self.n_iter_no_change,
+            seed=seed,
+        )
+        self.model_.float()
+        report = self._print if self.verbose else None
+        self.history_: dict[str, History] = {}
+        n_pretrain = self._epochs(self.pretrain_epochs, train) if epochs is None else epochs
+        n_fine_tune = self._epochs(self.max_epochs, train) if epochs is None else epochs
+        self.history_["pretrain"] = pretrain(self.model_, train, training, n_pretrain, valid, report)
+        if not incomplete:
+            set_biases(self.model_, valid or train)
+        if n_fine_tune:
+            training = replace(training, learning_rate=self.fine_tune_learning_rate)
+            self.history_["fine-tune"] = fine_tune(
+                self.model_, train, training, n_fine_tune, self.generative_weight, valid, report
+            )
+        if valid is not None:
+            set_biases(self.model_, valid, scale=self.learn_scale)
+        self._liking = np.sort(self._any_class(self.model_.calibrated_energies((valid or train).v)))
+        if self.model_.B.device.type == "cpu":
+            self.model_.double()  # scores do not depend on which other rows are scored
+
+    def _epochs(self, epochs: int | str, train: Rows) -> int:
+        if epochs != "auto":
+            return int(epochs)
+        n_classes = len(self.classes_)
+        largest = int(torch.bincount(train.labels, minlength=n_classes).max())
+        steps = math.ceil(largest / rows_per_class(self.batch_size, n_classes))
+        return auto_epochs(steps)
+
+    def _print(self, stage: str, progress: Progress) -> None:
+        loss = float(progress.history.loss[-1].mean())
+        best = "" if progress.best is None else f", best validation log-loss {float(progress.best):.4f}"
+        print(f"[{stage}] epoch {progress.epoch}/{progress.n_epochs}, loss {loss:.4f}{best}")
+
+    # --- scoring ------------------------------------------------------------------------------------
+
+    def _score(self, X: Any, what: str) -> Array:
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        score = {
+            "logits": self.model_.logits,
+            "energies": self.model_.calibrated_energies,
+            "units": self.model_.encode,
+        }[what]
+        # With sigmoid outputs the energy ends at 0 and 1.
+        inside = (lambda v: score(v.clamp(0, 1))) if self.scaling == "unit" else score
+        return in_chunks(X, self.scaler_, self.model_.B, inside)
+
+    def energies(self, X: Any) -> Array:
+        """How much each class likes each row, calibrated: (n, K), higher is better; no term is left out."""
+        return self._score(X, "energies")
+
+    def decision_function(self, X: Any) -> Array:
+        """Calibrated energies (n, K), less a term that all classes share; for two classes their difference (n,)."""
+        logits = self._score(X, "logits")
+        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Log-probabilities of the classes: (n, K)."""
+        logits = self._score(X, "logits")
+        logits = logits - logits.max(axis=1, keepdims=True)
+        return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities of the classes: (n, K)."""
+        return np.exp(self.predict_log_proba(X))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of each row."""
+        logits = self._score(X, "logits")
+        return self.classes_[logits.argmax(axis=1)]
+
+    def score_samples(self, X: Any) -> Array:
+        """How much any class likes each row: log-sum-exp over classes of the calibrated energies, higher is better."""
+        return self._any_class(torch.as_tensor(self.energies(X)))
+
+    def rejects(self, X: Any, rate: float = 0.01) -> NDArray[np.bool_]:
+        """Rows that no class likes: below all but ``rate`` of the rows that `fit` held out (or else trained on)."""
+        if not 0 < rate < 1:
+            raise InputError(f"`rate` must be above 0 and below 1; got {rate}.")
+        return self.score_samples(X) < np.quantile(self._liking, rate)
+
+    @staticmethod
+    def _any_class(energies: torch.Tensor) -> Array:
+        return torch.logsumexp(energies.detach().double(), 1).cpu().numpy()
+
+    def transform(self, X: Any) -> Array:
+        """Hidden units of all classes, side by side: (n, K * M)."""
+        return self._score(X, "units")
+
+    @property
+    def _n_features_out(self) -> int:
+        n_hidden = sum(group.n_hidden for part in self.model_.autoencoders for group in part.groups)
+        return len(self.classes_) * n_hidden
