@@ -500,7 +500,7 @@ def test_a_network_can_take_a_context() -> None:
 
 def test_the_width_of_a_network_must_be_known() -> None:
     with pytest.raises(InputError, match=r"`n_visible`.*Pass NetworkUnits\(network, n_visible=...\)"):
-        NetworkUnits(nn.Sequential(nn.Unflatten(-1, (1, 4, 6)), nn.Conv2d(1, 4, 3)))
+        NetworkUnits(nn.Sequential(nn.Tanh(), nn.Linear(4, 6)))
 
 
 def test_a_network_must_keep_its_rows() -> None:
@@ -640,3 +640,26 @@ def test_scoring_takes_bounded_memory() -> None:
     """All at once each intermediate would take 1 GB; results kept chunk by chunk pinned as much."""
     run = subprocess.run([sys.executable, "-c", SCORE_MANY_ROWS], capture_output=True, text=True, check=True)
     assert int(run.stdout) < 2**28
+
+
+# --- what a network says of itself -----------------------------------------------------------------------------------
+
+
+def test_the_width_of_an_image_network_is_read_off_its_first_layer() -> None:
+    network = nn.Sequential(nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, 2, 2), nn.Flatten(), nn.Linear(4, 5))
+    units = NetworkUnits(network, n_models=1, n_hidden=5)
+    assert (units.width, units.n_models, units.n_hidden) == (6, 1, 5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_models": 2}, "`n_models` is 2, but the network gives 1"),
+        ({"n_hidden": 4}, f"`n_hidden` is 4, but the network gives {M}"),
+        ({"n_visible": D + 1}, f"failed on rows of {D + 1} columns"),
+        ({"n_context": 3}, "and a context of 3"),
+    ],
+)
+def test_a_network_that_is_not_as_described_is_refused(options: dict[str, int], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        NetworkUnits(nn.Linear(D, M), **options)

@@ -8,6 +8,7 @@ A kind of units is exact when ``decode`` is the transposed Jacobian of ``preacti
 by ``repeats``.  `energate.check_conservative` measures that for units that you write yourself.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
@@ -251,6 +252,9 @@ class NetworkUnits(HiddenUnits):
         n_visible: int | None = None,
         n_context: int = 0,
         activation: str | Activation = "sigmoid",
+        *,
+        n_models: int | None = None,
+        n_hidden: int | None = None,
     ) -> None:
         width = _input_width(network) if n_visible is None else n_visible
         positive(n_visible=width)
@@ -260,14 +264,27 @@ class NetworkUnits(HiddenUnits):
         probe = torch.linspace(-1, 1, 3 * width, dtype=reference.dtype, device=reference.device)
         v = probe.view(3, width)
         c = probe.new_ones(3, n_context) if n_context else None
-        with torch.no_grad(), _keep_random_state(v):
-            u = _call(network, v[:2], None if c is None else c[:2])
+        try:
+            with torch.no_grad(), _keep_random_state(v):
+                u = _call(network, v[:2], None if c is None else c[:2])
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+            context = f" and a context of {n_context}" if n_context else ""
+            raise InputError(
+                f"`network` failed on rows of {width} columns{context}: {error} "
+                "Check `n_visible` and `n_context`; a network with a context is called as network(v, c)."
+            ) from error
         if u.ndim not in (2, 3) or u.shape[-2] != 2:
             raise InputError(
                 "`network` must map rows (N, D) to (K, N, M), or to (N, M) for one model; "
                 f"for {tuple(v[:2].shape)} it returned {tuple(u.shape)}."
             )
-        super().__init__(u.shape[0] if u.ndim == 3 else 1, width, u.shape[-1], activation, n_context)
+        found = {"n_models": u.shape[0] if u.ndim == 3 else 1, "n_hidden": u.shape[-1]}
+        for name, asked in (("n_models", n_models), ("n_hidden", n_hidden)):
+            if asked not in (None, found[name]):
+                raise InputError(
+                    f"`{name}` is {asked}, but the network gives {found[name]}. Leave it out, or change it."
+                )
+        super().__init__(found["n_models"], width, found["n_hidden"], activation, n_context)
         self.network = network
         self._batch_norms = batch_norms
         self._dropouts = [m for m in network.modules() if isinstance(m, _DropoutNd)]
@@ -359,7 +376,9 @@ def _input_width(network: nn.Module) -> int:
     first = next((m for m in network.modules() if not list(m.children())), None)
     if isinstance(first, nn.Linear):
         return first.in_features
+    if isinstance(first, nn.Unflatten):
+        return math.prod(first.unflattened_size)
     raise InputError(
         "`n_visible`, the number of columns the network takes, can only be read off a network that starts with "
-        "nn.Linear. Pass NetworkUnits(network, n_visible=...)."
+        "nn.Linear or nn.Unflatten. Pass NetworkUnits(network, n_visible=...)."
     )
