@@ -121,6 +121,10 @@ def test_warm_start_goes_on_from_the_last_weights() -> None:
     cold = float(model.set_params(warm_start=False).fit(X, y).history_["pretrain"].loss[0].mean())
     assert again < first
     assert cold == first
+    # Other classes, though as many: nothing to go on from.
+    names = np.array(["c", "a", "b"])[y]
+    renamed, fresh = model.set_params(warm_start=True).fit(X, names), clone(model).fit(X, names)
+    np.testing.assert_array_equal(renamed.predict_proba(X), fresh.predict_proba(X))
 
 
 def test_a_network_of_your_own_is_a_class_model() -> None:

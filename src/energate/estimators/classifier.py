@@ -131,10 +131,11 @@ class EnergyClassifier(
         """Pretrain one model per class, calibrate the biases, fine-tune everything."""
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
+        known = vars(self).get("classes_", [])
         self.classes_ = np.unique(y)
         labels, weight = self._encode(X, y, sample_weight)
         seed = draw_seed(self.random_state)
-        if not (self.warm_start and self._fits(X)):
+        if not (self.warm_start and np.array_equal(known, self.classes_) and self._fits(X)):
             self._build(X, weight, seed)
         train, valid = self._split(X, labels, weight, seed)
         self._train(train, valid, seed)
@@ -167,7 +168,7 @@ class EnergyClassifier(
         """Whether a model from an earlier call can go on with these rows."""
         if "model_" not in vars(self):
             return False
-        return len(self.model_.B) == len(self.classes_) and self.model_.autoencoders[0].width == X.shape[1]
+        return self.model_.autoencoders[0].width == X.shape[1]
 
     def _encode(self, X: Array, y: Any, sample_weight: Any) -> tuple[NDArray[np.int64], Array]:
         """Labels as numbers from 0, and weights of mean 1."""
@@ -250,7 +251,8 @@ class EnergyClassifier(
             )
         if valid is not None:
             set_biases(self.model_, valid, scale=self.learn_scale)
-        self._liking = np.sort(self._any_class(self.model_.calibrated_energies((valid or train).v)))
+        with torch.no_grad():  # without gradients rows are scored in chunks
+            self._liking = np.sort(self._any_class(self.model_.calibrated_energies((valid or train).v)))
         if self.model_.B.device.type == "cpu":
             self.model_.double()  # scores do not depend on which other rows are scored
 
