@@ -38,6 +38,7 @@ ALLOWED = {
     "plots": {"autoencoder", "dynamics", "units"},
     "stages": {"autoencoder", "calibration", "training"},
     "estimators": {"activations", "units", "autoencoder", "calibration", "training", "stages"},
+    "persistence": {"__init__", "estimators"},
     "datasets": set(),
 }
 

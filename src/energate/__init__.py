@@ -18,6 +18,7 @@ _HOME = {
     "InputError": "errors",
     "MeanUnits": "units",
     "NetworkUnits": "units",
+    "PairScorer": "estimators",
     "RBM": "rbm",
     "SymmetricGatedUnits": "units",
     "calibrate": "calibration",
@@ -26,8 +27,10 @@ _HOME = {
     "corrupt": "training",
     "jacobian_asymmetry": "dynamics",
     "line_integral": "dynamics",
+    "load": "persistence",
     "minimise": "training",
     "row_batches": "training",
+    "save": "persistence",
     "trajectory": "dynamics",
 }
 

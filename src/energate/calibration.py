@@ -12,6 +12,7 @@ from energate.errors import InputError
 
 GIS_STEPS = 30
 NEWTON_STEPS = 100
+SCALE_SPREAD, LEAST_SCALE = 0.5, 1e-3  # the prior on a scale; the least scale, as a share of the first
 SOFT, SHARPEN = 10.0, 4.0  # spread of energies that Newton takes at once, and the factor from stage to stage
 
 
@@ -71,33 +72,72 @@ def calibrate(energies: Tensor, labels: Tensor, weight: Tensor | None = None) ->
     return B
 
 
-def calibrate_scale(energies: Tensor, labels: Tensor, weight: Tensor | None = None) -> tuple[float, Tensor]:
-    """A scale beta and biases B (K,) for ``P(z = i | x) = softmax_i(beta E_i(x) + B_i)``, by maximum likelihood.
+def calibrate_scales(energies: Tensor, labels: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Scales beta (P,) and biases B (K,) for ``P(z = i | x) = softmax_i(sum_p beta_p E_pi(x) + B_i)``, in float64.
 
-    Jointly convex but for a prior on beta, log-normal around 1 with spread 0.5: it decides where there are few rows, or
-    where they are separable and the likelihood would send beta to infinity.  beta is searched between 1/100 and 10.
+    ``energies`` is (P, N, K): P models of each class, whose energies add.  By maximum likelihood, jointly convex, with
+    a normal prior on each beta, around 1 with spread 0.5: it decides where there are few rows, or where they are
+    separable and the likelihood would send beta to infinity.  No beta is negative.
     """
+    energies = energies.detach().to(torch.float64)
+    total = energies.sum(0)  # (N, K)
+    n_rows, _ = _check(total, labels)
+    spread = float((total.amax(1) - total.amin(1)).mean())
+    beta = torch.full((len(energies),), min(1.0, SOFT / max(spread, 1e-300))).to(total)
+    B = calibrate(beta[0] * total, labels, weight)  # checks, and brings far-off biases near
+    w = torch.ones(n_rows).to(total) if weight is None else weight.detach().to(total)
+    chosen = torch.nn.functional.one_hot(labels.long(), len(B)).to(total)
+    n_scales = len(beta)
 
-    def cost(log_beta: float) -> float:
-        scaled = math.exp(log_beta) * energies.detach().to(torch.float64)
-        loss = negative_log_likelihood(calibrate(scaled, labels, weight), scaled, labels, weight)
-        return float(loss) + log_beta**2 / (2 * 0.5**2)
+    def cost(theta: Tensor) -> Tensor:
+        logits = torch.tensordot(theta[:n_scales], energies, 1)
+        prior = ((theta[:n_scales] - 1) ** 2).sum() / (2 * SCALE_SPREAD**2)
+        return negative_log_likelihood(theta[n_scales:], logits, labels.long(), w) + prior
 
-    low, high = math.log(0.01), math.log(10.0)
-    golden = (math.sqrt(5) - 1) / 2
-    left, right = high - golden * (high - low), low + golden * (high - low)
-    cost_left, cost_right = cost(left), cost(right)
-    while high - low > 1e-3:
-        if cost_left < cost_right:
-            high, right, cost_right = right, left, cost_left
-            left = high - golden * (high - low)
-            cost_left = cost(left)
+    theta = torch.cat([beta, B])
+    floor = torch.cat([LEAST_SCALE * beta, torch.full_like(B, -math.inf)])
+    value, damping = cost(theta), 1e-6
+    rounding = 16 * torch.finfo(torch.float64).eps
+    for _ in range(NEWTON_STEPS):
+        gradient, hessian = _derivatives(theta, energies, chosen, w)
+        free = (theta > floor) | (gradient < 0)
+        # Lengths of the Newton step: a scale of energies of 1e4 and a bias differ by as much.
+        size = hessian.diagonal().clamp(min=1e-12).sqrt()
+        if ((gradient / size)[free].abs() <= 1e-9 * float(w.sum()) ** 0.5).all():
+            break
+        both = free.unsqueeze(1) & free
+        scaled = torch.where(both, hessian / (size.unsqueeze(1) * size), 0.0)
+        scaled = scaled + torch.diag(torch.where(free, damping, 1.0))
+        direction = torch.linalg.solve(scaled, torch.where(free, -gradient / size, 0.0)) / size
+        candidate = torch.maximum(theta + direction, floor)
+        new_value = cost(candidate)
+        if new_value <= value + rounding * value.abs():
+            converged = bool(value - new_value <= 1e-13 * value.abs())
+            theta, value, damping = candidate, new_value, max(damping * 0.1, 1e-12)
+            if converged:
+                break
+        elif damping > 1e8:
+            break
         else:
-            low, left, cost_left = left, right, cost_right
-            right = low + golden * (high - low)
-            cost_right = cost(right)
-    beta = math.exp((low + high) / 2)
-    return beta, calibrate(beta * energies.detach().to(torch.float64), labels, weight)
+            damping *= 10
+    B = theta[n_scales:]
+    return theta[:n_scales], B - B.mean()
+
+
+def _derivatives(theta: Tensor, energies: Tensor, chosen: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradient and Hessian of the cost of `calibrate_scales`; the direction in which B does not matter is filled in."""
+    n_scales = len(energies)
+    p = torch.softmax(torch.tensordot(theta[:n_scales], energies, 1) + theta[n_scales:], -1)  # (N, K)
+    miss = (p - chosen) * w.unsqueeze(1)
+    gradient_beta = (energies * miss).sum((1, 2)) + (theta[:n_scales] - 1) / SCALE_SPREAD**2
+    gradient = torch.cat([gradient_beta, miss.sum(0)])
+    centred = energies - (energies * p).sum(-1, keepdim=True)  # (P, N, K)
+    weighted = p * w.unsqueeze(1)
+    beta_beta = torch.einsum("pnk,qnk,nk->pq", centred, centred, weighted)
+    beta_beta = beta_beta + torch.eye(n_scales).to(p) / SCALE_SPREAD**2
+    beta_B = (centred * weighted).sum(1)  # (P, K)
+    B_B = torch.diag(weighted.sum(0)) - weighted.T @ p + w.sum() / p.shape[1] ** 2
+    return gradient, torch.cat([torch.cat([beta_beta, beta_B], 1), torch.cat([beta_B.T, B_B], 1)])
 
 
 def _newton(B: Tensor, energies: Tensor, labels: Tensor, w: Tensor, counts: Tensor, tolerance: float) -> Tensor:

@@ -1,6 +1,7 @@
 """scikit-learn estimators over the exact energies."""
 
 from energate.estimators.classifier import EnergyClassifier
+from energate.estimators.pairs import PairScorer
 from energate.estimators.scorer import EnergyScorer
 
-__all__ = ["EnergyClassifier", "EnergyScorer"]
+__all__ = ["EnergyClassifier", "EnergyScorer", "PairScorer"]

@@ -16,6 +16,7 @@ from energate.units import CovarianceUnits, HiddenUnits, MeanUnits
 
 Array = NDArray[np.float64]
 ROWS_PER_CHUNK = 8192
+LEAST_SPREAD = 0.125  # of the range of a column
 KINDS = ("mean", "covariance", "mean-covariance")
 
 
@@ -53,19 +54,25 @@ def _none(X: Array, _: Array) -> Scaler:
 
 
 def _standard(X: Array, weight: Array) -> Scaler:
+    """By the standard deviation, but at least an eighth of the range: one rare value must not count for tens of it.
+
+    The size of a constant column, of which nothing is known, is the median of the others.
+    """
     centre = np.average(X, axis=0, weights=weight)
     spread = np.sqrt(np.average((X - centre) ** 2, axis=0, weights=weight))
-    return Scaler(centre, _no_zero(spread, np.abs(X).max(axis=0)))
+    varies = _varies(X)
+    size = np.maximum(spread, LEAST_SPREAD * np.ptp(X, axis=0))
+    return Scaler(centre, np.where(varies, size, np.median(size[varies]) if varies.any() else 1.0))
 
 
 def _unit(X: Array, _: Array) -> Scaler:
     low = X.min(axis=0)
-    return Scaler(low, _no_zero(X.max(axis=0) - low, np.abs(X).max(axis=0)))
+    return Scaler(low, np.where(_varies(X), X.max(axis=0) - low, 1.0))
 
 
-def _no_zero(spread: Array, largest: Array) -> Array:
-    # A column whose spread is rounding is constant: it is centred and otherwise left alone.
-    return np.where(spread <= 10 * np.finfo(np.float64).eps * largest, 1.0, spread)
+def _varies(X: Array) -> NDArray[np.bool_]:
+    """Columns whose range is more than rounding."""
+    return np.ptp(X, axis=0) > 10 * np.finfo(np.float64).eps * np.abs(X).max(axis=0)
 
 
 #: scaling by name
@@ -82,15 +89,19 @@ def in_chunks(X: Array, scaler: Scaler, like: Tensor, score: Callable[[Tensor], 
     return np.concatenate(results)
 
 
-def auto_epochs(n_steps: int) -> int:
-    """Epochs of so many steps each: 40, or as many as 300 steps take, but not more than 300."""
-    return min(300, max(40, math.ceil(300 / n_steps)))
+def auto_epochs(epochs: int | str, n_steps: int, wanted: int, least: int, most: int = 300) -> int:
+    """``"auto"`` is as many epochs of ``n_steps`` as the wanted number of steps takes, within limits."""
+    if epochs == "auto":
+        return min(most, max(least, math.ceil(wanted / n_steps)))
+    if isinstance(epochs, str):
+        raise InputError(f"A number of epochs must be a whole number or 'auto'; got {epochs!r}.")
+    return int(epochs)
 
 
-def default_size(size: int | str, width: int) -> int:
-    """A number of units or factors; ``"auto"`` is twice the number of columns, within 32 and 300."""
+def default_size(size: int | str, auto: int) -> int:
+    """A number of units or factors, where ``"auto"`` stands for a rule."""
     if size == "auto":
-        return int(np.clip(2 * width, 32, 300))
+        return auto
     if isinstance(size, str):
         raise InputError(f"The number of units must be a whole number or 'auto'; got {size!r}.")
     return size

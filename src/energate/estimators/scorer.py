@@ -18,14 +18,14 @@ from energate.estimators import _base
 from energate.estimators._base import (
     SCALINGS,
     Array,
-    auto_epochs,
     build_units,
     default_size,
     draw_seed,
     in_chunks,
     resolve_device,
 )
-from energate.training import NOISE, History, Progress, corrupt, minimise, row_batches
+from energate.estimators._loop import CallbackSupportMixin, train_rows, with_callbacks
+from energate.training import NOISE, History, corrupt
 from energate.units import HiddenUnits
 
 UnitsBuilder = Callable[[int, int, torch.Generator], HiddenUnits | Sequence[HiddenUnits]]
@@ -37,6 +37,7 @@ class EnergyScorer(
     ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
     TransformerMixin,  # type: ignore[misc]
     OutlierMixin,  # type: ignore[misc]
+    CallbackSupportMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
 ):
     """Scores rows by how much one denoising auto-encoder likes them, and tells outliers from normal rows.
@@ -49,21 +50,23 @@ class EnergyScorer(
         function from the number of models, which is 1, the number of columns and a `torch.Generator` to hidden units.
     n_hidden, n_factors : units and factors; ``"auto"`` follows the number of columns.
     activation : a name in `energate.ACTIVATIONS`.
-    scaling : ``"standard"`` (real values), ``"unit"`` (to [0, 1], with sigmoid outputs; what lies beyond the range of
-        the rows given to `fit` counts as its end) or ``"none"``.
+    scaling : ``"standard"`` (real values; by the standard deviation, but at least an eighth of the range, and for
+        constant columns the median of the others), ``"unit"`` (to [0, 1], with sigmoid outputs; what lies beyond the
+        range of the rows given to `fit` counts as its end) or ``"none"``.
     noise, noise_level : the corruption of `energate.corrupt`.
-    far_share : the share of training rows that get far more noise, up to 10 standard deviations of the data: it makes
-        the model pull back what is far away.  Without it the energy of covariance units may rise there without bound.
+    far_share : the share of training rows that get far more noise, up to 10 standard deviations of the data, and count
+        for less in turn: it makes the model pull back what is far away.  Without it the energy of covariance units may
+        rise there without bound.
     max_epochs : ``"auto"`` takes more on small data.
-    learning_rate, weight_decay, batch_size : of the optimiser, Adam.
+    learning_rate, weight_decay, batch_size : of the optimiser, Adam; the rate falls to 0 along a cosine.
     early_stopping, validation_fraction, n_iter_no_change : hold rows out and keep the epoch with the lowest denoising
         loss on them, always under the same noise.  Where fewer than 10 rows would be held out, all rows train.
-    contamination : which rows are outliers.  ``"auto"``: those whose energy is more than 3 s below the median m of the
-        rows given to `fit`, where s = 1.4826 (m - lower quartile), or 1.2533 times the mean distance to m if that is 0.
-        A fraction in (0, 0.5]: that share of the rows given to `fit`.  Both look at rows that the model was trained on;
-        on few rows fresh ones have lower energies, and `false_positive_rate` is the better choice.
+    contamination : which rows are outliers.  ``"auto"``: those whose energy is more than 3 s below the median m, where
+        s = 1.4826 (m - lower quartile), or 1.2533 times the mean distance to m if that is 0.  A fraction in (0, 0.5]:
+        that share of the rows given to `fit`.
     false_positive_rate : instead of ``contamination``, a fraction in (0, 1): the share of normal rows to be called
-        outliers, at most.  It is set on the held-out rows; without them on the training rows, which is optimistic.
+        outliers, at most.  Like ``contamination="auto"`` it is set on the held-out rows; without them on the training
+        rows, which the model likes more than fresh ones.
     device : ``"auto"``, ``"cpu"``, ``"cuda"``.
     random_state : an integer makes results repeatable.
     verbose : 1 prints a line per epoch.
@@ -77,6 +80,8 @@ class EnergyScorer(
     history_ : `energate.training.History`.
     """
 
+    _FITTED = ("scaler_", "offset_")  # what is saved beside the model
+
     def __init__(
         self,
         units: str | UnitsBuilder = "mean-covariance",
@@ -86,15 +91,15 @@ class EnergyScorer(
         activation: str = "sigmoid",
         scaling: str = "standard",
         noise: str = "gaussian",
-        noise_level: float = 0.5,
+        noise_level: float = 0.3,
         far_share: float = 0.1,
         max_epochs: int | str = "auto",
-        learning_rate: float = 3e-3,
+        learning_rate: float = 1e-2,
         weight_decay: float = 0.0,
         batch_size: int = 100,
         early_stopping: bool = True,
         validation_fraction: float = 0.1,
-        n_iter_no_change: int = 15,
+        n_iter_no_change: int = 50,
         contamination: float | str = "auto",
         false_positive_rate: float | None = None,
         device: str = "auto",
@@ -124,13 +129,14 @@ class EnergyScorer(
 
     # --- fitting -----------------------------------------------------------------------------------
 
+    @with_callbacks
     def fit(self, X: Any, y: Any = None) -> "EnergyScorer":  # noqa: ARG002
         """Train the auto-encoder to reconstruct rows from noisy copies, and set the threshold; y is not used."""
         self._check_parameters()
         X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
         seed = draw_seed(self.random_state)
         self.scaler_ = SCALINGS[self.scaling](X, np.ones(len(X)))
-        self.model_ = self._build(X.shape[1], torch.Generator().manual_seed(seed))
+        self.model_ = self._build(X.shape[1], torch.Generator().manual_seed(seed)).to(resolve_device(self.device))
         train, held_out = X, None
         if self.early_stopping and len(X) * self.validation_fraction >= MIN_VALIDATION_ROWS:
             train, held_out = train_test_split(X, test_size=self.validation_fraction, random_state=seed)
@@ -164,14 +170,18 @@ class EnergyScorer(
         if callable(self.units):
             units = self.units(1, width, generator)
         else:
-            n_hidden, n_factors = default_size(self.n_hidden, width), default_size(self.n_factors, width)
+            auto = int(np.clip(2 * width, 32, 300))
+            n_hidden, n_factors = default_size(self.n_hidden, auto), default_size(self.n_factors, auto)
             units = build_units(self.units, 1, width, n_hidden, n_factors, self.activation, generator)
         model = Autoencoder(units, "sigmoid" if self.scaling == "unit" else "linear")
         if (model.n_models, model.width) != (1, width):
             raise InputError(
                 f"`units` must build units of 1 model for {width} columns; got {model.n_models} for {model.width}."
             )
-        return model.to(resolve_device(self.device))
+        return model
+
+    def _untrained(self) -> Autoencoder:
+        return self._build(self.n_features_in_, torch.Generator())
 
     def _rows(self, X: Array) -> Tensor:
         return torch.as_tensor(self.scaler_(X)).to(self.model_.a)
@@ -181,50 +191,40 @@ class EnergyScorer(
         generator = torch.Generator(train.device).manual_seed(seed)
         far = 0.0 if model.visible.name == "sigmoid" else FAR * max(float(train.std(0).max()), self.noise_level)
 
-        def noisy_copy(v: Tensor) -> Tensor:
+        def noisy_copy(v: Tensor) -> tuple[Tensor, Tensor]:
+            """The rows as the encoder sees them, (N, D), and the weight of each in the loss, (N,)."""
             seen = corrupt(v, self.noise, self.noise_level, generator)
             if not far * self.far_share:
-                return seen
+                return seen, torch.ones_like(v[:, 0])
             share, size = torch.rand(2, len(v), 1, generator=generator, device=v.device)
             away = corrupt(torch.zeros_like(v), "gaussian", far, generator)
-            return torch.where(share < self.far_share, v + size * away, seen)
+            is_far = share < self.far_share
+            # Errors grow with the noise: with equal weights the few far rows would be all that training sees.
+            # Much lower weights, and covariance units no longer learn to pull back.
+            weight = torch.where(is_far, 1 / (1 + FAR * size), 1.0)
+            return torch.where(is_far, v + size * away, seen), weight[:, 0]
 
         validate = None
         if valid is not None:
-            seen = noisy_copy(valid)
-            chunks = list(zip(valid.split(_base.ROWS_PER_CHUNK), seen.split(_base.ROWS_PER_CHUNK), strict=True))
+            parts = [part.split(_base.ROWS_PER_CHUNK) for part in (valid, *noisy_copy(valid))]
+            chunks = list(zip(*parts, strict=True))
 
             def validate() -> Tensor:
-                return torch.cat([model.loss(v, seen=noisy) for v, noisy in chunks], -1).mean()
+                return torch.cat([weight * model.loss(v, seen=seen) for v, seen, weight in chunks], -1).mean()
 
         def loss(batch: Tensor) -> Tensor:
             v = train[batch]
-            return model.loss(v, seen=noisy_copy(v)).mean()
+            seen, weight = noisy_copy(v)
+            return (weight * model.loss(v, seen=seen)).mean()
 
-        steps = math.ceil(len(train) / max(1, self.batch_size))
-        auto = self.max_epochs == "auto"
-        self.history_: History = minimise(
-            loss,
-            model.parameters(),
-            row_batches(len(train), self.batch_size, seed, train.device),
-            epochs=auto_epochs(steps) if auto else int(self.max_epochs),
-            learning_rate=self.learning_rate,
-            weight_decay=self.weight_decay,
-            validate=validate,
-            patience=None if valid is None else self.n_iter_no_change,
-            callback=self._print if self.verbose else None,
+        self.history_: History = train_rows(
+            self, loss, validate, train, seed, wanted_steps=600, most_epochs=600, schedule="cosine"
         )
-        if model.a.device.type == "cpu":
-            model.double()  # scores do not depend on which other rows are scored
-
-    def _print(self, progress: Progress) -> None:
-        best = "" if progress.best is None else f", best validation loss {float(progress.best):.4f}"
-        loss = float(progress.history.loss[-1])
-        print(f"epoch {progress.epoch}/{progress.n_epochs}, loss {loss:.4f}{best}")
 
     def _threshold(self, X: Array, normal: Array) -> float:
         rate = self.false_positive_rate
-        energies = np.sort(self._score(X if rate is None else normal, self._energy))
+        share_of_all = rate is None and self.contamination != "auto"
+        energies = np.sort(self._score(X if share_of_all else normal, self._energy))
         if rate is not None:
             # The k-th lowest of n: another normal row is below it with probability k / (n + 1).
             k = math.floor(rate * (len(energies) + 1) + 1e-9)
