@@ -26,7 +26,7 @@ def _file(name: str) -> Any:
 
 def label_sets(name: str, at_least: int = 40) -> Rows:
     data = _file(f"multi/{name}")
-    sets, kind, counts = np.unique(data["Y"], axis=0, return_inverse=True, return_counts=True)
+    _, kind, counts = np.unique(data["Y"], axis=0, return_inverse=True, return_counts=True)
     kept = counts[kind] >= at_least
     return data["X"][kept].astype(np.float64), np.unique(kind[kept], return_inverse=True)[1]
 
@@ -63,6 +63,5 @@ SOURCES = {
     "yeast": Source(lambda: label_sets("yeast")),
     "medical": Source(lambda: label_sets("medical")),
     "enron": Source(lambda: label_sets("enron")),
-    "bibtex": Source(lambda: label_sets("bibtex")),
     "majorminer": Source(lambda: most_even_tag("majorminer")),
 }

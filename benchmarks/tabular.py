@@ -1,7 +1,7 @@
 """The three energy classifiers with their defaults against five classifiers of scikit-learn, on real data sets.
 
-Five stratified folds, the same for every system.  One JSON line per set, fold and system; finished lines are skipped, so
-a run that was stopped goes on.  The summary is made from the lines alone.
+Five stratified folds, the same for every system.  One JSON line per set, fold and system; finished lines are skipped,
+so that a run that was stopped goes on.  The summary is made from the lines alone.
 
     python benchmarks/tabular.py [--out FILE] [--sets iris,wine] [--systems svc,mean] [--folds 5] [--jobs 2]
     python benchmarks/tabular.py --summary          # of the lines that are there
@@ -99,7 +99,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def summary(lines: list[dict[str, Any]]) -> str:
-    """Markdown: error per set, and the mean and average rank of every measure over the sets that all systems finished."""
+    """Markdown: error per set; mean and average rank of every measure over the sets that all systems finished."""
     values: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for line in lines:
         values[line["set"], line["system"]].append(line)
@@ -166,8 +166,8 @@ def main() -> None:
                 out.write(json.dumps(line) + "\n")
                 out.flush()
                 print(
-                    f"[{i + 1}/{len(tasks)}] {line['set']} fold {line['fold']} {line['system']}: error {line['error']:.2f} %, "
-                    f"log-loss {line['log_loss']:.3f}, fit {line['fit_s']:.1f} s",
+                    f"[{i + 1}/{len(tasks)}] {line['set']} fold {line['fold']} {line['system']}: "
+                    f"error {line['error']:.2f} %, log-loss {line['log_loss']:.3f}, fit {line['fit_s']:.1f} s",
                     flush=True,
                 )
     print(summary(read(options.out)))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import optimize
 from torch import Tensor
 
-from energate.calibration import calibrate, calibrate_scale, negative_log_likelihood
+from energate.calibration import calibrate, calibrate_scales, negative_log_likelihood
 from energate.errors import InputError
 from energate.rbm import RBM, to_rbm
 from energate.units import MeanUnits
@@ -258,20 +258,61 @@ def test_biases_of_exact_mixtures_are_log_prior_minus_log_partition() -> None:
     assert (posterior - truth).abs().max() <= 2e-2
 
 
-def test_a_scale_repairs_energies_that_are_too_sure() -> None:
-    """Labels drawn from softmax(E + B): energies blown up tenfold get beta of about a tenth, and B as it was."""
-    generator = torch.Generator().manual_seed(0)
-    energies = torch.randn(20_000, 3, generator=generator, dtype=torch.float64)
-    truth = torch.tensor([0.6, -0.1, -0.5], dtype=torch.float64)
-    labels = torch.multinomial(torch.softmax(energies + truth, 1), 1, generator=generator).squeeze(1)
-    beta, B = calibrate_scale(10 * energies, labels)
-    assert abs(beta - 0.1) < 0.005
-    torch.testing.assert_close(B, truth, rtol=0, atol=0.05)
+def mixed_energies(scales: list[float], n_rows: int = 2000, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Energies of several parts, and labels drawn from the softmax of their sum with the given scales and biases."""
+    generator = torch.Generator().manual_seed(seed)
+    energies = 2 * torch.randn(len(scales), n_rows, 4, generator=generator, dtype=torch.float64)
+    logits = torch.tensordot(torch.tensor(scales, dtype=torch.float64), energies, 1) + torch.tensor([0.0, 1.0, -1.0, 0])
+    return energies, torch.multinomial(torch.softmax(logits, 1), 1, generator=generator).squeeze(1)
+
+
+def scales_gradient(energies: Tensor, labels: Tensor, beta: Tensor, B: Tensor) -> Tensor:
+    theta = torch.cat([beta, B]).requires_grad_()
+    n = len(beta)
+    cost = negative_log_likelihood(theta[n:], torch.tensordot(theta[:n], energies, 1), labels)
+    cost = cost + ((theta[:n] - 1) ** 2).sum() / (2 * 0.5**2)  # the prior
+    return torch.autograd.grad(cost, theta)[0]
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e4])
+@pytest.mark.parametrize("scales", [[1.0], [0.7, 0.2], [0.5, 0.1, 0.3]])
+def test_scales_and_biases_are_the_optimum_by_autograd(size, scales) -> None:
+    energies, labels = mixed_energies(scales)
+    beta, B = calibrate_scales(size * energies, labels)
+    gradient = scales_gradient(size * energies, labels, beta, B)
+    assert gradient[: len(scales)].abs().max() < 1e-6 * size * len(labels)
+    assert gradient[len(scales) :].abs().max() < 1e-6 * len(labels)
+    assert abs(float(B.sum())) < 1e-9
+
+
+def test_scales_and_biases_of_a_sample_are_found_again() -> None:
+    energies, labels = mixed_energies([0.7, 0.2], 20_000)
+    beta, B = calibrate_scales(energies * torch.tensor([10.0, 1.0]).view(2, 1, 1), labels)
+    torch.testing.assert_close(beta, torch.tensor([0.07, 0.2], dtype=torch.float64), rtol=0.08, atol=0)
+    torch.testing.assert_close(B, torch.tensor([0.0, 1.0, -1.0, 0.0], dtype=torch.float64), rtol=0, atol=0.12)
+
+
+def test_a_part_that_misleads_is_scaled_away_but_never_turned_around() -> None:
+    energies, labels = mixed_energies([1.0, -0.5], 5000)
+    beta, _ = calibrate_scales(energies, labels)
+    assert float(beta[0]) > 0.5
+    assert 0 < float(beta[1]) < 1e-2
 
 
 def test_the_scale_of_separable_rows_stays_finite() -> None:
-    labels = torch.arange(30) % 3
-    energies = 5 * torch.nn.functional.one_hot(labels, 3).double()
-    beta, B = calibrate_scale(energies, labels)
-    assert 0.01 <= beta <= 10
+    labels = torch.arange(40) % 2
+    energies = 5.0 * torch.nn.functional.one_hot(labels, 2).double()
+    beta, B = calibrate_scales(energies.unsqueeze(0), labels)
+    assert 0.5 < float(beta[0]) < 3
     assert torch.isfinite(B).all()
+
+
+def test_one_scale_on_a_row_weighted_twice_is_that_of_the_row_repeated() -> None:
+    energies, labels = mixed_energies([0.5], 50)
+    weight = torch.ones(50, dtype=torch.float64)
+    weight[:10] = 2
+    beta, B = calibrate_scales(energies, labels, weight)
+    again = torch.cat([torch.arange(50), torch.arange(10)])
+    beta_again, B_again = calibrate_scales(energies[:, again], labels[again])
+    torch.testing.assert_close(beta, beta_again)
+    torch.testing.assert_close(B, B_again, rtol=1e-5, atol=1e-7)

@@ -39,6 +39,7 @@ ALLOWED = {
     "stages": {"autoencoder", "calibration", "training"},
     "estimators": {"activations", "units", "autoencoder", "calibration", "training", "stages"},
     "persistence": {"__init__", "estimators"},
+    "tuning": {"calibration", "training", "stages", "estimators"},
     "datasets": set(),
 }
 

@@ -31,6 +31,7 @@ _HOME = {
     "minimise": "training",
     "row_batches": "training",
     "save": "persistence",
+    "search": "tuning",
     "trajectory": "dynamics",
 }
 

@@ -142,7 +142,7 @@ def find_biases(model: ClassEnergies, rows: Rows, scale: bool) -> tuple[Tensor, 
     """
     with torch.no_grad():
         # On the CPU, member by member: many small steps.
-        beta = model.beta.double().cpu()  # (C, P)
+        beta = model.beta.double().cpu().clone()  # (C, P)
         energies = beta[..., None, None] * model.part_energies(rows.v).double().cpu()  # (C, P, N, K)
         labels, weight = rows.labels.cpu(), rows.weight.double().cpu()
         B, losses = torch.zeros(model.B.shape).to(energies), torch.zeros(len(energies)).to(energies)

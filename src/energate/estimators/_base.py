@@ -1,7 +1,7 @@
 """The edge between scikit-learn and torch: devices, seeds, scaling, and rows that go through in chunks."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from energate.errors import InputError
+from energate.training import NOISE
 from energate.units import CovarianceUnits, HiddenUnits, MeanUnits
 
 Array = NDArray[np.float64]
@@ -38,6 +39,15 @@ def draw_seed(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
+class FittedMixin:
+    """An estimator is fitted once all that is saved is there: not if training was interrupted."""
+
+    _FITTED: tuple[str, ...]
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return {"model_", *self._FITTED} <= vars(self).keys()
+
+
 @dataclass(frozen=True)
 class Scaler:
     """Columns as ``(x - offset) / size``; it is saved with the model."""
@@ -46,7 +56,8 @@ class Scaler:
     size: Array
 
     def __call__(self, X: Array) -> Array:
-        return (X - self.offset) / self.size
+        with np.errstate(over="ignore"):  # rows far from those of `fit`; `in_chunks` brings them back
+            return (X - self.offset) / self.size
 
 
 def _none(X: Array, _: Array) -> Scaler:
@@ -58,34 +69,92 @@ def _standard(X: Array, weight: Array) -> Scaler:
 
     The size of a constant column, of which nothing is known, is the median of the others.
     """
+    low, high = _range(X)
+    exponent = np.frexp(np.maximum(-low, high))[1]
+    X, low, high = (np.ldexp(values, -exponent) for values in (X, low, high))  # squares of huge values overflow
     centre = np.average(X, axis=0, weights=weight)
+    centre = np.clip(centre, low, high)  # by rounding, the mean of equal values may be another
     spread = np.sqrt(np.average((X - centre) ** 2, axis=0, weights=weight))
-    varies = _varies(X)
-    size = np.maximum(spread, LEAST_SPREAD * np.ptp(X, axis=0))
-    return Scaler(centre, np.where(varies, size, np.median(size[varies]) if varies.any() else 1.0))
+    varies = _varies(low, high)
+    size = np.ldexp(np.maximum(spread, LEAST_SPREAD * (high - low)), exponent)
+    usual = np.median(size[varies]) if varies.any() else 1.0
+    size = np.where(varies, size, np.maximum(size, usual))
+    return Scaler(np.ldexp(centre, exponent), np.maximum(size, np.finfo(np.float64).tiny))
 
 
 def _unit(X: Array, _: Array) -> Scaler:
-    low = X.min(axis=0)
-    return Scaler(low, np.where(_varies(X), X.max(axis=0) - low, 1.0))
+    low, high = _range(X)
+    size = high - low
+    return Scaler(low, np.where(_varies(low, high), size, np.maximum(size, 1.0)))
 
 
-def _varies(X: Array) -> NDArray[np.bool_]:
+def _range(X: Array) -> tuple[Array, Array]:
+    """The least and the largest value of every column."""
+    low, high = X.min(axis=0), X.max(axis=0)
+    with np.errstate(over="ignore"):
+        too_wide = np.flatnonzero(np.isinf(high - low))
+    if len(too_wide):
+        raise InputError(
+            f"A column must span less than {np.finfo(np.float64).max:.1e}; the columns {too_wide[:5]} reach from "
+            f"{low[too_wide[0]]:.1e} to {high[too_wide[0]]:.1e}. Divide them by a number, or look for mistakes there."
+        )
+    return low, high
+
+
+def _varies(low: Array, high: Array) -> NDArray[np.bool_]:
     """Columns whose range is more than rounding."""
-    return np.ptp(X, axis=0) > 10 * np.finfo(np.float64).eps * np.abs(X).max(axis=0)
+    return high - low > 10 * np.finfo(np.float64).eps * np.maximum(-low, high)
 
 
 #: scaling by name
 SCALINGS: dict[str, Callable[[Array, Array], Scaler]] = {"standard": _standard, "unit": _unit, "none": _none}
 
 
+def check_options(estimator: Any, **choices: Collection[str]) -> None:
+    """Refuse parameters that mean nothing; ``choices`` are names of parameters and what they may be."""
+    for name, names in {**choices, "scaling": SCALINGS, "noise": NOISE}.items():
+        if getattr(estimator, name) not in list(names):
+            raise InputError(f"`{name}` must be one of {', '.join(names)}; got {getattr(estimator, name)!r}.")
+    fraction, batch_size = estimator.validation_fraction, estimator.batch_size
+    if isinstance(fraction, str) or fraction is None or not 0 < fraction < 1:
+        raise InputError(f"`validation_fraction` must be between 0 and 1; got {fraction!r}.")
+    if isinstance(batch_size, str) or batch_size is None or batch_size < 1:
+        raise InputError(f"`batch_size` must be at least 1; got {batch_size!r}.")
+    if isinstance(estimator.max_epochs, str) and estimator.max_epochs != "auto":
+        raise InputError(f"`max_epochs` must be a whole number or 'auto'; got {estimator.max_epochs!r}.")
+
+
+def as_numbers(estimator: Any, name: str) -> Tensor:
+    """A parameter that is a number or several, as (n,)."""
+    try:
+        return torch.as_tensor(getattr(estimator, name), dtype=torch.float64).reshape(-1)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"`{name}` must be a number, or numbers; got {getattr(estimator, name)!r}.") from error
+
+
+def usable_weights(weight: Array) -> tuple[NDArray[np.bool_], Array]:
+    """Which rows have a weight above 0, and the weights of these, of mean 1."""
+    if not (weight >= 0).all() or not weight.max() > 0:
+        raise InputError(
+            "`sample_weight` times `class_weight` must be 0 or more, and more than 0 for some rows; "
+            f"got values from {weight.min():.3g} to {weight.max():.3g}."
+        )
+    weight = weight / weight.max()  # the sum of huge weights overflows
+    used = weight.astype(np.float32) > 0  # what training sees
+    return used, weight[used] / weight[used].mean()
+
+
 def in_chunks(X: Array, scaler: Scaler, like: Tensor, score: Callable[[Tensor], Tensor]) -> Array:
-    """Scale rows, move them to where ``like`` is, score them without gradients, and bring the results back."""
-    results = []
+    """Scale rows, move them to where ``like`` is, score them without gradients, and bring the results back.
+
+    A value beyond ``furthest`` counts as ``furthest``: energies grow with up to the fourth power of it, and two
+    that are infinite say nothing about classes.
+    """
+    results, furthest = [], torch.finfo(like.dtype).max ** 0.2  # 5e7 for float32, 4e61 for float64
     with torch.no_grad():
         for start in range(0, len(X), ROWS_PER_CHUNK):
-            rows = scaler(X[start : start + ROWS_PER_CHUNK])
-            results.append(score(torch.as_tensor(rows).to(like)).double().cpu().numpy())
+            rows = torch.as_tensor(scaler(X[start : start + ROWS_PER_CHUNK])).clamp(-furthest, furthest)
+            results.append(score(rows.to(like)).double().cpu().numpy())
     return np.concatenate(results)
 
 
@@ -93,7 +162,7 @@ def auto_epochs(epochs: int | str, n_steps: int, wanted: int, least: int, most: 
     """``"auto"`` is as many epochs of ``n_steps`` as the wanted number of steps takes, within limits."""
     if epochs == "auto":
         return min(most, max(least, math.ceil(wanted / n_steps)))
-    if isinstance(epochs, str):
+    if isinstance(epochs, str) or int(epochs) != epochs:
         raise InputError(f"A number of epochs must be a whole number or 'auto'; got {epochs!r}.")
     return int(epochs)
 

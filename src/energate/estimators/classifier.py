@@ -19,12 +19,16 @@ from energate.errors import InputError
 from energate.estimators._base import (
     SCALINGS,
     Array,
+    FittedMixin,
+    as_numbers,
     auto_epochs,
     build_units,
+    check_options,
     default_size,
     draw_seed,
     in_chunks,
     resolve_device,
+    usable_weights,
 )
 from energate.estimators._loop import CallbackSupportMixin, Reporter, with_callbacks
 from energate.stages import (
@@ -38,13 +42,13 @@ from energate.stages import (
     set_biases,
     weigh_members,
 )
-from energate.training import NOISE, History
+from energate.training import History
 from energate.units import HiddenUnits
 
 UnitsBuilder = Callable[[int, int, torch.Generator], HiddenUnits | Sequence[HiddenUnits]]
 Numbers = float | Sequence[float]
 MIN_VALIDATION_ROWS = 5  # of every class; with fewer there is no validation split
-AUTO_WEIGHTS, LARGE_WEIGHTS, LARGE = (0.0, 0.03, 0.1, 0.3), (0.1,), 40_000
+AUTO_WEIGHTS, LARGE_WEIGHTS, LARGE = (0.0, 0.03, 0.1, 0.3), (0.1,), 2_000_000
 #: what may differ between members: each a number, or one for every member
 PER_MEMBER = ("learning_rate", "fine_tune_learning_rate", "weight_decay", "noise_level", "generative_weight")
 
@@ -54,6 +58,7 @@ class EnergyClassifier(
     TransformerMixin,  # type: ignore[misc]
     ClassifierMixin,  # type: ignore[misc]
     CallbackSupportMixin,  # type: ignore[misc]
+    FittedMixin,
     BaseEstimator,  # type: ignore[misc]
 ):
     """A generative classifier: one auto-encoder with an exact energy per class.
@@ -64,7 +69,7 @@ class EnergyClassifier(
         models, the number of columns and a `torch.Generator` to hidden units.
     reading : for mean-covariance, ``"sum"`` trains two auto-encoders and adds their energies (the paper's classifier),
         ``"shared"`` trains one with both kinds of units.
-    n_hidden, n_factors : units and factors per class; ``"auto"`` is the number of columns, within 64 and 300.
+    n_hidden, n_factors : units and factors per class; ``"auto"`` is the number of columns, within 64 and 200.
     activation : a name in `energate.ACTIVATIONS`.
     scaling : ``"standard"`` (real values; by the standard deviation, but at least an eighth of the range), ``"unit"``
         (to [0, 1], with sigmoid outputs) or ``"none"``.
@@ -73,8 +78,8 @@ class EnergyClassifier(
         ``max_epochs=0`` only calibrates.
     generative_weight : how much of the denoising loss per column stays in during fine-tuning.  A sequence trains one
         member for each number, all in one program, and lets them count by the likelihood of the rows held out: an
-        ensemble whose energy is exact again.  ``"auto"`` is 0, 0.03, 0.1 and 0.3; 0.1 alone where rows times classes
-        are more than 40,000; 0 alone for a function as ``units``.
+        ensemble whose energy is exact again.  ``"auto"`` is 0, 0.03, 0.1 and 0.3; 0.1 alone where rows times columns
+        times classes are more than 2 million; 0 alone for a function as ``units``.
     learning_rate, fine_tune_learning_rate, weight_decay, batch_size : of the optimiser, Adam.  Learning rates, decay
         and ``noise_level`` may be sequences, too, of one number for each member.
     early_stopping, validation_fraction, n_iter_no_change : hold rows out, choose the epoch and calibrate on them.
@@ -164,15 +169,20 @@ class EnergyClassifier(
     def _prepare(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[Rows, Rows | None, int]:
         """Check everything, and build the model: rows to train on, rows held out, and a seed."""
         X, y = validate_data(self, X, y, dtype=np.float64)
+        self.__dict__.pop("liking_", None)  # it comes last: not fitted until then
         check_classification_targets(y)
         known = vars(self).get("classes_", [])
         self.classes_ = np.unique(y)
-        labels, weight = self._encode(X, y, sample_weight)
+        X, labels, weight = self._encode(X, y, sample_weight)
+        absent = np.setdiff1d(np.arange(len(self.classes_)), labels)
+        if len(absent):
+            raise InputError(f"Every class must have a row of weight above 0; {self.classes_[absent]} have none.")
         seed = draw_seed(self.random_state)
         if not (self.warm_start and np.array_equal(known, self.classes_) and self._fits(X)):
             self._build(X, weight, seed)
         return *self._split(X, labels, weight, seed), seed
 
+    @with_callbacks
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "EnergyClassifier":
         """One more round of training on some rows; the first call needs all ``classes`` and sets the scaling.
 
@@ -183,7 +193,7 @@ class EnergyClassifier(
         check_classification_targets(y)
         if first:
             self.classes_ = np.unique(y) if classes is None else np.unique(classes)
-        labels, weight = self._encode(X, y, sample_weight)
+        X, labels, weight = self._encode(X, y, sample_weight)
         seed = draw_seed(self.random_state)
         if first:
             self._build(X, weight, seed)
@@ -203,8 +213,9 @@ class EnergyClassifier(
         same_members = len(self._weights(len(X))) == self.model_.n_members
         return same_members and self.model_.autoencoders[0].width == X.shape[1]
 
-    def _encode(self, X: Array, y: Any, sample_weight: Any) -> tuple[NDArray[np.int64], Array]:
-        """Labels as numbers from 0, and weights of mean 1."""
+    def _encode(self, X: Array, y: Any, sample_weight: Any) -> tuple[Array, NDArray[np.int64], Array]:
+        """The rows whose weight is not 0, their labels as numbers from 0, and their weights, of mean 1."""
+        check_options(self)
         if len(self.classes_) < 2:
             raise InputError(f"EnergyClassifier needs rows of at least 2 classes; got the one class {self.classes_}.")
         if not np.isin(y, self.classes_).all():
@@ -213,12 +224,10 @@ class EnergyClassifier(
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if self.class_weight is not None:
             weight = weight * compute_class_weight(self.class_weight, classes=self.classes_, y=y)[labels]
-        return labels, weight / weight.mean()
+        used, weight = usable_weights(weight)
+        return X[used], labels[used], weight
 
     def _build(self, X: Array, weight: Array, seed: int) -> None:
-        for name, names in (("scaling", SCALINGS), ("noise", NOISE)):
-            if getattr(self, name) not in names:
-                raise InputError(f"`{name}` must be one of {', '.join(names)}; got {getattr(self, name)!r}.")
         self.scaler_ = SCALINGS[self.scaling](X, weight)
         self.generative_weights_ = self._weights(len(X))
         self.model_ = self._model(torch.Generator().manual_seed(seed)).to(resolve_device(self.device))
@@ -232,7 +241,8 @@ class EnergyClassifier(
                 raise InputError(f"`generative_weight` must be 'auto', a number or numbers; got {weights!r}.")
             if callable(self.units):
                 return np.zeros(1)
-            return np.array(AUTO_WEIGHTS if n_rows * len(self.classes_) <= LARGE else LARGE_WEIGHTS)
+            size = n_rows * self.n_features_in_ * len(self.classes_)
+            return np.array(AUTO_WEIGHTS if size <= LARGE else LARGE_WEIGHTS)
         found = np.ravel(np.asarray(weights, dtype=np.float64))
         if not len(found) or not (found >= 0).all():
             raise InputError(f"`generative_weight` must be 'auto', or numbers of at least 0; got {weights!r}.")
@@ -240,7 +250,7 @@ class EnergyClassifier(
 
     def _per_member(self, name: str) -> float | torch.Tensor:
         """A parameter that is a number, or one for every member."""
-        values = torch.as_tensor(getattr(self, name), dtype=torch.float64).reshape(-1)
+        values = as_numbers(self, name)
         if len(values) not in (1, self.model_.n_members):
             raise InputError(
                 f"`{name}` must be a number, or one for each of the {self.model_.n_members} members that "
@@ -264,7 +274,7 @@ class EnergyClassifier(
             return [[built] if isinstance(built, HiddenUnits) else list(built)]
         if self.reading not in ("sum", "shared"):
             raise InputError(f"`reading` must be 'sum' or 'shared'; got {self.reading!r}.")
-        auto = int(np.clip(width, 64, 300))
+        auto = int(np.clip(width, 64, 200))
         n_hidden, n_factors = default_size(self.n_hidden, auto), default_size(self.n_factors, auto)
         groups = build_units(self.units, n_models, width, n_hidden, n_factors, self.activation, generator)
         return [groups] if self.reading == "shared" else [[group] for group in groups]

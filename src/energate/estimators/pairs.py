@@ -16,9 +16,19 @@ from torch import Tensor
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
 from energate.estimators import _base
-from energate.estimators._base import SCALINGS, Array, Scaler, default_size, draw_seed, in_chunks, resolve_device
+from energate.estimators._base import (
+    SCALINGS,
+    Array,
+    FittedMixin,
+    Scaler,
+    check_options,
+    default_size,
+    draw_seed,
+    in_chunks,
+    resolve_device,
+)
 from energate.estimators._loop import CallbackSupportMixin, train_rows, with_callbacks
-from energate.training import NOISE, History, corrupt
+from energate.training import History, corrupt
 from energate.units import GatedUnits, SymmetricGatedUnits
 
 MIN_VALIDATION_ROWS = 10  # with fewer there is no validation split
@@ -52,7 +62,7 @@ def _is_fitted(estimator: Any) -> bool:
     return True
 
 
-class PairScorer(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
+class PairScorer(CallbackSupportMixin, FittedMixin, BaseEstimator):  # type: ignore[misc]
     """Scores pairs of rows by how well y goes with x, and finds and applies the transformation between them.
 
     A gated auto-encoder learns to restore noisy pairs; its hidden units see products of x and y only, and so encode
@@ -141,10 +151,11 @@ class PairScorer(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
 
         Row i of X (n, columns) and row i of y (n, other columns; or (n,) for one) are a pair.
         """
-        self._check_parameters()
+        check_options(self, relation=RELATIONS)
         Y = _rows_of("y", y)
         X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
         _same_rows(X=X, y=Y)
+        self.__dict__.pop("model_", None)  # not that of other columns
         seed = draw_seed(self.random_state)
         self.n_targets_in_ = Y.shape[1]
         scaling, even = SCALINGS[self.scaling], np.ones(len(X))
@@ -156,15 +167,6 @@ class PairScorer(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
             train, held_out = train_test_split(train, test_size=self.validation_fraction, random_state=seed)
         self._train(rows[train], None if held_out is None else rows[held_out], seed)
         return self
-
-    def _check_parameters(self) -> None:
-        for name, names in (("relation", RELATIONS), ("scaling", SCALINGS), ("noise", NOISE)):
-            if getattr(self, name) not in names:
-                raise InputError(f"`{name}` must be one of {', '.join(names)}; got {getattr(self, name)!r}.")
-        if not 0 < self.validation_fraction < 1:
-            raise InputError(f"`validation_fraction` must be between 0 and 1; got {self.validation_fraction!r}.")
-        if isinstance(self.max_epochs, str) and self.max_epochs != "auto":
-            raise InputError(f"`max_epochs` must be a whole number or 'auto'; got {self.max_epochs!r}.")
 
     def _build(self, generator: torch.Generator) -> Autoencoder:
         n_x, n_y = self.n_features_in_, self.n_targets_in_

@@ -18,14 +18,16 @@ from energate.estimators import _base
 from energate.estimators._base import (
     SCALINGS,
     Array,
+    FittedMixin,
     build_units,
+    check_options,
     default_size,
     draw_seed,
     in_chunks,
     resolve_device,
 )
 from energate.estimators._loop import CallbackSupportMixin, train_rows, with_callbacks
-from energate.training import NOISE, History, corrupt
+from energate.training import History, corrupt
 from energate.units import HiddenUnits
 
 UnitsBuilder = Callable[[int, int, torch.Generator], HiddenUnits | Sequence[HiddenUnits]]
@@ -38,6 +40,7 @@ class EnergyScorer(
     TransformerMixin,  # type: ignore[misc]
     OutlierMixin,  # type: ignore[misc]
     CallbackSupportMixin,  # type: ignore[misc]
+    FittedMixin,
     BaseEstimator,  # type: ignore[misc]
 ):
     """Scores rows by how much one denoising auto-encoder likes them, and tells outliers from normal rows.
@@ -134,6 +137,7 @@ class EnergyScorer(
         """Train the auto-encoder to reconstruct rows from noisy copies, and set the threshold; y is not used."""
         self._check_parameters()
         X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
+        self.__dict__.pop("offset_", None)  # it comes last: not fitted until then
         seed = draw_seed(self.random_state)
         self.scaler_ = SCALINGS[self.scaling](X, np.ones(len(X)))
         self.model_ = self._build(X.shape[1], torch.Generator().manual_seed(seed)).to(resolve_device(self.device))
@@ -145,17 +149,11 @@ class EnergyScorer(
         return self
 
     def _check_parameters(self) -> None:
-        for name, names in (("scaling", SCALINGS), ("noise", NOISE)):
-            if getattr(self, name) not in names:
-                raise InputError(f"`{name}` must be one of {', '.join(names)}; got {getattr(self, name)!r}.")
+        check_options(self)
         if not 0 <= self.far_share <= 1:
             raise InputError(f"`far_share` must be between 0 and 1; got {self.far_share!r}.")
-        if not 0 < self.validation_fraction < 1:
-            raise InputError(f"`validation_fraction` must be between 0 and 1; got {self.validation_fraction!r}.")
-        if isinstance(self.max_epochs, str) and self.max_epochs != "auto":
-            raise InputError(f"`max_epochs` must be a whole number or 'auto'; got {self.max_epochs!r}.")
         share, rate = self.contamination, self.false_positive_rate
-        if share != "auto" and (isinstance(share, str) or not 0 < share <= 0.5):
+        if share != "auto" and (share is None or isinstance(share, str) or not 0 < share <= 0.5):
             raise InputError(f"`contamination` must be 'auto' or a fraction in (0, 0.5]; got {share!r}.")
         if rate is not None and share != "auto":
             raise InputError(

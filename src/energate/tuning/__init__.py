@@ -1,0 +1,270 @@
+"""`search`: hyper-parameters of a classifier, many configurations trained as one program.
+
+Configurations that differ only in what steps training (`PER_MEMBER`: learning rates, weight decay, noise level,
+generative weight) are members of one model; others are grouped, one program for each group.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from energate.errors import InputError, MissingExtraError, require
+from energate.estimators import EnergyClassifier
+from energate.estimators._base import draw_seed
+from energate.estimators.classifier import MIN_VALIDATION_ROWS, PER_MEMBER
+from energate.tuning._programs import Trainer
+from energate.tuning._space import DEFAULT_SPACE, Space, plain, read_space
+from energate.tuning._stores import Config, Plan, Store, Trial, open_store, stored_by, stored_seed
+
+__all__ = ["SearchResult", "Trial", "search"]
+
+OBJECTIVES = ("log_loss", "error")
+SAMPLERS = ("auto", "optuna", "random")
+GENERATIVE_WEIGHT = 0.1  # in the place of "auto", which asks for several members
+NOT_COMPARED = ("device", "random_state", "verbose", "warm_start")  # a search may go on with others
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What a search found: the best trial, trained, and all trials by number."""
+
+    best_estimator: EnergyClassifier
+    best_params: Config
+    best_value: float
+    trials: list[Trial]
+
+    def to_frame(self) -> Any:
+        """The trials as a `pandas.DataFrame`, one row each."""
+        pandas = require("pandas", "tune")
+        rows = [
+            {"number": trial.number, **trial.params, "value": trial.value, "seconds": trial.seconds}
+            | {"state": trial.state, "error": trial.error}
+            for trial in self.trials
+        ]
+        return pandas.DataFrame(rows).set_index("number")
+
+
+def search(
+    estimator: EnergyClassifier,
+    X: Any,
+    y: Any,
+    space: Space | None = None,
+    *,
+    n_trials: int = 32,
+    n_together: int = 8,
+    objective: str = "log_loss",
+    sample_weight: Any = None,
+    storage: str | os.PathLike[str] | None = None,
+    study_name: str = "energate",
+    sampler: str = "auto",
+    random_state: Any = None,
+    progress: bool = True,
+    timeout: float | None = None,
+) -> SearchResult:
+    """Look for good parameters of an `EnergyClassifier`, on the rows that it holds out itself.
+
+    Trial 0 is the estimator as it came, with one member: a ``generative_weight`` of ``"auto"`` becomes 0.1.
+
+    Parameters
+    ----------
+    space : for every parameter a list of choices, ``(low, high)`` (whole numbers if both ends are) or
+        ``(low, high, "log")``; None is `energate.tuning.DEFAULT_SPACE`.  ``n_factors`` of ``"auto"`` follows
+        ``n_hidden`` unless it is in the space.
+    n_trials : trials in all, those found in ``storage`` among them.
+    n_together : trials that are drawn before the next results are awaited.  Those that differ only in learning rates,
+        ``weight_decay``, ``noise_level`` and ``generative_weight`` train as one program.
+    objective : ``"log_loss"`` or ``"error"`` of the rows held out, the same rows for every trial.
+    storage : an SQLite file.  A search that was stopped or killed goes on from it; one process at a time.
+    study_name : its name in the file.
+    sampler : ``"optuna"``, ``"random"``, or ``"auto"``: optuna where it is installed.
+    random_state : of sampling, splitting and training; None is the estimator's.
+    progress : show a bar where standard error is a terminal.
+    timeout : seconds after which no more trials begin.
+    """
+    _check(estimator, n_trials, n_together, objective, sampler, timeout)
+    path = _path(storage)
+    kind = _sampler(sampler, path)
+    base = estimator.get_params(deep=False)
+    seed = _seed(base["random_state"] if random_state is None else random_state, path, study_name)
+    base = {**base, "random_state": seed, "warm_start": False}
+    base["generative_weight"] = _one_member(base)
+    if space is None:
+        sized = not callable(base["units"])
+        space = {name: given for name, given in DEFAULT_SPACE.items() if sized or name != "n_hidden"}
+    dimensions = read_space(space, base)
+
+    def complete(config: Config) -> Config:
+        follows = "n_hidden" in config and "n_factors" not in dimensions and base["n_factors"] == "auto"
+        added = {"n_factors": config["n_hidden"]} if follows else {}
+        return {"generative_weight": base["generative_weight"], **config, **added}
+
+    _hold_out(EnergyClassifier(**base), X, y, sample_weight)
+    first = complete({name: base[name] for name in dimensions})
+    fixed = {name: plain(base[name]) for name in sorted(base) if name not in NOT_COMPARED}
+    fingerprint = {
+        "estimator": f"EnergyClassifier {json.dumps(fixed)}",
+        "space": json.dumps({name: dimension.describe() for name, dimension in dimensions.items()}),
+        "data": _digest(X, y, sample_weight),
+        "objective": objective,
+        "seed": str(seed),
+    }
+    trainer = Trainer(base, X, y, sample_weight, objective)
+    with open_store(kind, Plan(dimensions, first, complete, fingerprint, seed), path, study_name) as store:
+        with _bar(progress, n_trials) as show:
+            _run(store, trainer, n_trials, n_together, timeout, show)
+        return _result(store, trainer)
+
+
+def _run(store: Store, trainer: Trainer, n_trials: int, n_together: int, timeout: float | None, show: "_Show") -> None:
+    began, finished = time.monotonic(), store.finished()
+    show(finished)
+    while len(finished) < n_trials:
+        if finished and timeout is not None and time.monotonic() - began > timeout:
+            return
+        numbers = store.ask(min(n_together, n_trials - len(finished)))
+        for program in trainer.programs({number: store.config(number) for number in numbers}):
+            store.tell(trainer.run(program))
+            finished = store.finished()
+            show(finished)
+
+
+def _result(store: Store, trainer: Trainer) -> SearchResult:
+    trials = store.finished()
+    best = min(trials, key=lambda trial: (trial.value, trial.number))
+    if best.state == "failed":
+        raise InputError(f"All {len(trials)} trials failed, the first so: {trials[0].error}")
+    if trainer.best is None or trainer.best[0].number != best.number:
+        # Found by a process that is gone: the program that held it, run again, gives it back.
+        trainer.best = None
+        trainer.train({number: store.config(number) for number in best.together}, keep=best.number)
+    assert trainer.best is not None
+    return SearchResult(trainer.best[1], best.params, best.value, trials)
+
+
+# --- what comes in -----------------------------------------------------------------------------------------------
+
+
+def _check(estimator: Any, n_trials: int, n_together: int, objective: str, sampler: str, timeout: float | None) -> None:
+    if type(estimator) is not EnergyClassifier:
+        raise InputError(
+            f"`estimator` must be an EnergyClassifier, the only one that search trains; got "
+            f"{type(estimator).__name__}. Take the classifier out of a pipeline, and use scikit-learn's searches for other estimators."
+        )
+    for name, count in (("n_trials", n_trials), ("n_together", n_together)):
+        if not isinstance(count, int | np.integer) or count < 1:
+            raise InputError(f"`{name}` must be a whole number of at least 1; got {count!r}.")
+    for name, value, names in (("objective", objective, OBJECTIVES), ("sampler", sampler, SAMPLERS)):
+        if value not in names:
+            raise InputError(f"`{name}` must be one of {', '.join(names)}; got {value!r}.")
+    if timeout is not None and not timeout > 0:
+        raise InputError(f"`timeout` must be None or seconds above 0; got {timeout!r}.")
+
+
+def _path(storage: str | os.PathLike[str] | None) -> Path | None:
+    if storage is None:
+        return None
+    text = os.fspath(storage).removeprefix("sqlite:///")
+    path = Path(text).absolute()
+    if "://" in text or path.is_dir() or not path.parent.is_dir():
+        raise InputError(f"`storage` must be the path of an SQLite file in a folder that is there; got {text!r}.")
+    return path
+
+
+def _sampler(sampler: str, path: Path | None) -> str:
+    """The sampler to use; a search that is in a file already goes on with its own."""
+    if sampler == "optuna":
+        require("optuna", "tune")
+    stored = stored_by(path)
+    if stored is not None and sampler not in ("auto", stored):
+        raise InputError(f"`storage` {path} was written by sampler={stored!r}; got {sampler!r}. Give another path.")
+    if sampler != "auto":
+        return sampler
+    if stored is not None:
+        return stored
+    try:
+        require("optuna", "tune")
+    except MissingExtraError:
+        return "random"
+    return "optuna"
+
+
+def _seed(random_state: Any, path: Path | None, study_name: str) -> int:
+    if isinstance(random_state, int | np.integer):
+        return int(random_state)
+    stored = stored_seed(path, study_name) if random_state is None else None
+    return draw_seed(random_state) if stored is None else stored
+
+
+def _one_member(base: Config) -> float:
+    """The generative weight of the estimator, after a check that it asks for one member."""
+    weight = base["generative_weight"]
+    if isinstance(weight, str) and weight == "auto":
+        base = {**base, "generative_weight": 0.0 if callable(base["units"]) else GENERATIVE_WEIGHT}
+    for name in PER_MEMBER:
+        if isinstance(base[name], str) or np.ndim(base[name]):
+            raise InputError(
+                f"`{name}` of the estimator must be one number, as every configuration has one member; got "
+                f"{base[name]!r}. Give the numbers to try in `space`."
+            )
+    return float(base["generative_weight"])
+
+
+def _hold_out(estimator: EnergyClassifier, X: Any, y: Any, sample_weight: Any) -> None:
+    """Check the data, and that there are rows to measure on."""
+    if estimator._prepare(X, y, sample_weight)[1] is None:
+        raise InputError(
+            f"search measures on rows held out, which takes early_stopping=True and a `validation_fraction` that holds "
+            f"at least {MIN_VALIDATION_ROWS} rows of every class; got early_stopping={estimator.early_stopping} and "
+            f"validation_fraction={estimator.validation_fraction} with {np.unique(y, return_counts=True)[1].min()} "
+            "rows of the smallest class. Raise the fraction, or give more rows."
+        )
+
+
+def _digest(X: Any, y: Any, sample_weight: Any) -> str:
+    """Shape and hash of the data."""
+    classes, labels = np.unique(np.asarray(y), return_inverse=True)
+    rows = np.ascontiguousarray(X, dtype=np.float64)
+    found = hashlib.sha256(rows.data)
+    found.update(repr(classes.tolist()).encode())
+    found.update(labels.astype(np.int64).tobytes())
+    if sample_weight is not None:
+        found.update(np.ascontiguousarray(sample_weight, dtype=np.float64).data)
+    return f"{rows.shape} {found.hexdigest()[:32]}"
+
+
+# --- progress ----------------------------------------------------------------------------------------------------
+
+
+class _Show:
+    """Draws how far a search is."""
+
+    def __init__(self, progress: Progress, n_trials: int) -> None:
+        self.progress, self.task = progress, progress.add_task("search", total=n_trials, best="")
+
+    def __call__(self, finished: Sequence[Trial]) -> None:
+        best = f"best {min(trial.value for trial in finished):.4g}" if finished else ""
+        self.progress.update(self.task, completed=len(finished), best=best)
+
+
+@contextlib.contextmanager
+def _bar(wanted: bool, n_trials: int) -> Iterator[_Show]:
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[best]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not (wanted and console.is_terminal)) as progress:
+        yield _Show(progress, n_trials)
