@@ -146,10 +146,11 @@ def main() -> None:
     parser.add_argument("--summary", action="store_true", help="only summarise")
     options = parser.parse_args()
     done = {(line["set"], line["fold"], line["folds"], line["system"]) for line in read(options.out)}
-    tasks = []
+    tasks, size = [], {}
     for name in options.sets.split(","):
         try:
-            SOURCES[name].load()
+            X, y = SOURCES[name].load()
+            size[name] = X.size * len(np.unique(y))
         except FileNotFoundError as error:
             print(f"skipped {name}: {error}")
             continue
@@ -158,6 +159,7 @@ def main() -> None:
                 wanted = any(part in system for part in options.systems.split(","))
                 if wanted and (name, fold, options.folds, system) not in done:
                     tasks.append((name, fold, options.folds, system))
+    tasks.sort(key=lambda task: -size[task[0]])  # the longest first, so that the jobs end together
     if tasks and not options.summary:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         parallel = joblib.Parallel(n_jobs=options.jobs, return_as="generator_unordered")

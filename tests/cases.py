@@ -1,17 +1,20 @@
-"""Every kind of units and every activation, once.  Contract tests loop over these lists.
+"""Every kind of units, every activation and every estimator, once.  Contract tests loop over these lists.
 
 Sizes all differ and biases are never zero: with equal sizes or zero biases half of the known mistakes
 are invisible.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from energate.activations import ACTIVATIONS, Activation, elu, leaky, softmax, softshrink
 from energate.autoencoder import Autoencoder
+from energate.estimators import EnergyClassifier, EnergyScorer, PairScorer
 from energate.units import CovarianceUnits, GatedUnits, HiddenUnits, MeanUnits, NetworkUnits, SymmetricGatedUnits
 
 K = 3  # models
@@ -80,6 +83,45 @@ ALL_ACTIVATIONS: dict[str, Activation] = {
 }
 
 VISIBLE = ["linear", "sigmoid"]
+
+#: an estimator in a fraction of a second: few units, few epochs
+QUICK = {"n_hidden": 8, "n_factors": 8, "max_epochs": 3, "random_state": 0, "device": "cpu"}
+
+
+@dataclass(frozen=True)
+class EstimatorCase:
+    """An estimator with quick parameters, to be fitted to rows and labels, and what it makes of rows.
+
+    Of one that learns pairs, every row is paired with itself; one that needs no labels ignores them.
+    """
+
+    name: str
+    kind: type
+    first: str  # units or relation
+    scores: Callable[[Any, Any], np.ndarray]
+    pairs: bool = False
+    more: dict[str, Any] = field(default_factory=dict)
+
+    def build(self, **options: Any) -> Any:
+        return self.kind(self.first, **{**QUICK, **self.more, **options})
+
+    def fit(self, X: Any, y: Any, **options: Any) -> Any:
+        return self.build(**options).fit(X, X if self.pairs else y)
+
+
+def _classifier(units: str) -> EstimatorCase:
+    return EstimatorCase(
+        f"classifier-{units}", EnergyClassifier, units, EnergyClassifier.predict_proba, more={"pretrain_epochs": 2}
+    )
+
+
+def _pairs(relation: str) -> EstimatorCase:
+    return EstimatorCase(f"pairs-{relation}", PairScorer, relation, lambda m, X: m.score_pairs(X, X), pairs=True)
+
+
+CLASSIFIERS = [_classifier(units) for units in ("mean", "covariance", "mean-covariance")]
+SCORER = EstimatorCase("scorer", EnergyScorer, "mean-covariance", EnergyScorer.score_samples)
+ESTIMATORS = [*CLASSIFIERS, SCORER, *map(_pairs, ("conditional", "symmetric"))]
 
 
 def random_model(units: list[HiddenUnits], visible: str = "linear", seed: int = 0, scale: float = 0.5) -> Autoencoder:

@@ -144,7 +144,7 @@ def test_functions_for_units_train_alone() -> None:
     for trial in mixed.trials[1:]:
         by_kind[callable(trial.params["units"])].add(len(trial.together))
     assert by_kind[True] == {1}
-    assert by_kind[False] > {1} or max(by_kind[False]) > 1
+    assert max(by_kind[False]) > 1
 
 
 def test_the_estimator_as_it_came_is_trial_0_and_the_default_space_works() -> None:
@@ -242,6 +242,11 @@ FINISHED = {
 }
 
 
+def rows_of(file: Path, query: str) -> int:
+    with contextlib.closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as connection:
+        return connection.execute(query).fetchone()[0]
+
+
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_killed_search_goes_on(sampler, tmp_path) -> None:
     file = tmp_path / "search.db"
@@ -251,9 +256,8 @@ def test_a_killed_search_goes_on(sampler, tmp_path) -> None:
         give_up = time.monotonic() + 60
         while count < 5 and process.poll() is None and time.monotonic() < give_up:
             time.sleep(0.02)
-            with contextlib.suppress(sqlite3.OperationalError):
-                with contextlib.closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as connection:
-                    count = connection.execute(FINISHED[sampler]).fetchone()[0]
+            with contextlib.suppress(sqlite3.OperationalError):  # there is no file yet, or no table
+                count = rows_of(file, FINISHED[sampler])
     finally:
         os.kill(process.pid, signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
@@ -261,7 +265,7 @@ def test_a_killed_search_goes_on(sampler, tmp_path) -> None:
     X, y = blobs()
     space = {**RATES, "n_hidden": [4, 8]}
     kept = search(quick(), X, y, space, n_trials=count, storage=file)
-    assert len(kept.trials) >= count
+    assert len(kept.trials) >= count  # more may have been told before the signal came
     rows, labels = held_out(kept.best_estimator, X, y)
     assert log_loss(labels, kept.best_estimator.predict_proba(rows)) == pytest.approx(kept.best_value, rel=1e-5)
     more = search(quick(), X, y, space, n_trials=len(kept.trials) + 3, storage=file)
@@ -368,7 +372,7 @@ def test_progress_is_shown_on_a_terminal_only(capsys, monkeypatch) -> None:
     ("space", "message"),
     [
         ({}, "must be a dictionary"),
-        ({"depth": [1]}, "may hold units, .*got also depth"),
+        ({"depth": [1]}, "may hold .*n_hidden, .*got also depth"),
         ({"validation_fraction": [0.1]}, "validation_fraction: the same for all trials"),
         ({"learning_rate": []}, "empty list"),
         ({"learning_rate": [0.1, 0.1]}, "holds a choice twice"),

@@ -211,18 +211,20 @@ def fine_tune(
     valid: Rows | None = None,
     scale: bool = True,
     report: Report | None = None,
+    start_scale: float | None = FINE_TUNE_SCALE,
 ) -> History:
     """Train weights and biases by cross-entropy, plus ``generative_weight`` times the denoising loss per column.
 
-    With ``scale`` it starts from `FINE_TUNE_SCALE`.  With validation rows, a member that was better before is put back.
+    It starts from scales of ``start_scale``, or from the present ones where that is None or ``scale`` is False.  With
+    validation rows, a member that was better before is put back.
     """
     tensors = [*model.parameters(), model.beta]
     before = [tensor.detach().clone() for tensor in tensors]
     loss_before = None if valid is None else find_biases(model, valid, scale)[2]
-    if scale:
+    if scale and start_scale is not None:
         with torch.no_grad():
-            model.B.mul_((FINE_TUNE_SCALE / model.beta.mean(1, keepdim=True)).clamp(max=1))
-            model.beta.fill_(FINE_TUNE_SCALE)
+            model.B.mul_((start_scale / model.beta.mean(1, keepdim=True)).clamp(max=1))
+            model.beta.fill_(start_scale)
     loss = _hybrid_loss(model, rows, training, generative_weight)
     parameters = list(model.parameters())
     rows_in_class = training.rows_per_class(model.n_classes, FINE_TUNE_ROWS)

@@ -33,6 +33,7 @@ from energate.estimators._base import (
 from energate.estimators._loop import CallbackSupportMixin, Reporter, with_callbacks
 from energate.stages import (
     FINE_TUNE_ROWS,
+    FINE_TUNE_SCALE,
     PRETRAIN_ROWS,
     ClassEnergies,
     Rows,
@@ -48,7 +49,7 @@ from energate.units import HiddenUnits
 UnitsBuilder = Callable[[int, int, torch.Generator], HiddenUnits | Sequence[HiddenUnits]]
 Numbers = float | Sequence[float]
 MIN_VALIDATION_ROWS = 5  # of every class; with fewer there is no validation split
-AUTO_WEIGHTS, LARGE_WEIGHTS, LARGE = (0.0, 0.03, 0.1, 0.3), (0.1,), 2_000_000
+AUTO_WEIGHTS, LARGE_WEIGHTS, LARGE = (0.0, 0.0, 0.03, 0.1), (0.1,), 2_000_000
 #: what may differ between members: each a number, or one for every member
 PER_MEMBER = ("learning_rate", "fine_tune_learning_rate", "weight_decay", "noise_level", "generative_weight")
 
@@ -78,7 +79,7 @@ class EnergyClassifier(
         ``max_epochs=0`` only calibrates.
     generative_weight : how much of the denoising loss per column stays in during fine-tuning.  A sequence trains one
         member for each number, all in one program, and lets them count by the likelihood of the rows held out: an
-        ensemble whose energy is exact again.  ``"auto"`` is 0, 0.03, 0.1 and 0.3; 0.1 alone where rows times columns
+        ensemble whose energy is exact again.  ``"auto"`` is 0, 0, 0.03 and 0.1; 0.1 alone where rows times columns
         times classes are more than 2 million; 0 alone for a function as ``units``.
     learning_rate, fine_tune_learning_rate, weight_decay, batch_size : of the optimiser, Adam.  Learning rates, decay
         and ``noise_level`` may be sequences, too, of one number for each member.
@@ -297,7 +298,7 @@ class EnergyClassifier(
         )
 
     def _train(self, train: Rows, valid: Rows | None, seed: int, epochs: int | None = None) -> None:
-        """The three stages.  With ``epochs``, from `partial_fit`, rows may lack classes: biases are learned jointly."""
+        """The three stages; ``epochs`` come from `partial_fit`, whose rows may lack classes or hold few of them."""
         model, scale = self.model_.float(), self.learn_scale
         training = Training(
             batch_size=self.batch_size,
@@ -308,25 +309,32 @@ class EnergyClassifier(
             patience=self.n_iter_no_change,
             seed=seed,
         )
-        largest = int(torch.bincount(train.labels).max())
+        counts = torch.bincount(train.labels)
         steps = [
-            math.ceil(largest / training.rows_per_class(model.n_classes, n)) for n in (PRETRAIN_ROWS, FINE_TUNE_ROWS)
+            math.ceil(int(counts.max()) / training.rows_per_class(model.n_classes, n))
+            for n in (PRETRAIN_ROWS, FINE_TUNE_ROWS)
         ]
         n_pretrain = auto_epochs(self.pretrain_epochs, steps[0], 200, 10) if epochs is None else epochs
         n_fine_tune = auto_epochs(self.max_epochs, steps[1], 600, 20) if epochs is None else epochs
         report = Reporter(self, n_pretrain + n_fine_tune, train.v, train.labels)
         self.history_: dict[str, History] = {}
         self.history_["pretrain"] = pretrain(model, train, training, n_pretrain, valid, scale, report)
-        if epochs is None:
-            losses = set_biases(model, valid or train, scale)
+        rows = valid or train
+        if complete := epochs is None or int(counts.min()) >= MIN_VALIDATION_ROWS:
+            set_biases(model, rows, scale)
         if n_fine_tune:
             training = replace(training, learning_rate=self._per_member("fine_tune_learning_rate"))
             weights = torch.as_tensor(self.generative_weights_)
-            self.history_["fine-tune"] = fine_tune(model, train, training, n_fine_tune, weights, valid, scale, report)
-        if valid is not None:
-            losses = set_biases(model, valid, scale)
-            weigh_members(model, valid, losses)
-        self._settle(valid or train)
+            # Later rounds of `partial_fit` go on from the scales of the last one: weights would grow without end.
+            start = FINE_TUNE_SCALE if self.n_rounds_ <= 1 else None
+            self.history_["fine-tune"] = fine_tune(
+                model, train, training, n_fine_tune, weights, valid, scale, report, start
+            )
+        if complete:  # else the biases were only learned jointly
+            losses = set_biases(model, rows, scale)
+            if valid is not None:
+                weigh_members(model, valid, losses)
+        self._settle(rows)
         report.end()
 
     def _settle(self, rows: Rows) -> None:

@@ -26,7 +26,7 @@ from energate.tuning._programs import Trainer
 from energate.tuning._space import DEFAULT_SPACE, Space, plain, read_space
 from energate.tuning._stores import Config, Plan, Store, Trial, open_store, stored_by, stored_seed
 
-__all__ = ["SearchResult", "Trial", "search"]
+__all__ = ["DEFAULT_SPACE", "SearchResult", "Trial", "search"]
 
 OBJECTIVES = ("log_loss", "error")
 SAMPLERS = ("auto", "optuna", "random")
@@ -157,8 +157,9 @@ def _result(store: Store, trainer: Trainer) -> SearchResult:
 def _check(estimator: Any, n_trials: int, n_together: int, objective: str, sampler: str, timeout: float | None) -> None:
     if type(estimator) is not EnergyClassifier:
         raise InputError(
-            f"`estimator` must be an EnergyClassifier, the only one that search trains; got "
-            f"{type(estimator).__name__}. Take the classifier out of a pipeline, and use scikit-learn's searches for other estimators."
+            "`estimator` must be an EnergyClassifier, the only one that search trains; got "
+            f"{type(estimator).__name__}. Take the classifier out of a pipeline, and use scikit-learn's searches for "
+            "other estimators."
         )
     for name, count in (("n_trials", n_trials), ("n_together", n_together)):
         if not isinstance(count, int | np.integer) or count < 1:

@@ -31,13 +31,14 @@ FIXED = (
     "verbose",
     "warm_start",
 )
+SIMPLE = (bool, int, float, str, type(None))
 
 
 def plain(value: Any) -> Any:
     """A value that JSON and a study can hold; a function is known by its name."""
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None or isinstance(value, bool | int | float | str):
+    if isinstance(value, SIMPLE):
         return value
     if callable(value):
         return f"{value.__module__}.{getattr(value, '__qualname__', type(value).__qualname__)}"
@@ -126,7 +127,7 @@ def _read(name: str, given: Any) -> "Choices | Range":
             raise InputError(f"{where} must hold numbers, one for each configuration that takes it; got {given!r}.")
         shown = [plain(value) for value in simple]
         labels = tuple(
-            label if label is value or label == value else f"{i}: {label}"
+            label if isinstance(value, SIMPLE) else f"{i}: {label}"
             for i, (label, value) in enumerate(zip(shown, simple, strict=True))
         )
         if len(set(map(repr, labels))) < len(labels):
