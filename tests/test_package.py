@@ -36,7 +36,7 @@ ALLOWED = {
     "optimisers": set(),
     "training": {"optimisers"},
     "plots": {"autoencoder", "dynamics", "units"},
-    "stages": {"autoencoder", "calibration", "training"},
+    "stages": {"autoencoder", "calibration", "optimisers", "training"},
     "estimators": {"activations", "units", "autoencoder", "calibration", "training", "stages"},
     "persistence": {"__init__", "estimators"},
     "tuning": {"calibration", "training", "stages", "estimators"},

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor
 
 from energate.errors import InputError
@@ -130,6 +131,22 @@ def as_numbers(estimator: Any, name: str) -> Tensor:
         return torch.as_tensor(getattr(estimator, name), dtype=torch.float64).reshape(-1)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"`{name}` must be a number, or numbers; got {getattr(estimator, name)!r}.") from error
+
+
+def find_classes(labels: Any) -> NDArray[Any]:
+    """The different labels, sorted."""
+    check_classification_targets(labels)
+    return np.unique(labels)
+
+
+def encode_labels(y: Any, classes: NDArray[Any]) -> NDArray[np.int64]:
+    """Labels as numbers from 0, in the order of ``classes``."""
+    check_classification_targets(y)
+    if len(classes) < 2:
+        raise InputError(f"A classifier needs rows of at least 2 classes; got the one class {classes}.")
+    if not np.isin(y, classes).all():
+        raise InputError(f"`y` must hold classes from {classes}; got also {np.setdiff1d(y, classes)}.")
+    return np.searchsorted(classes, y)
 
 
 def usable_weights(weight: Array) -> tuple[NDArray[np.bool_], Array]:

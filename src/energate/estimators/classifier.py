@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.model_selection import train_test_split
 from sklearn.utils.class_weight import compute_class_weight
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from energate.autoencoder import Autoencoder
@@ -26,6 +25,8 @@ from energate.estimators._base import (
     check_options,
     default_size,
     draw_seed,
+    encode_labels,
+    find_classes,
     in_chunks,
     resolve_device,
     usable_weights,
@@ -171,12 +172,10 @@ class EnergyClassifier(
         """Check everything, and build the model: rows to train on, rows held out, and a seed."""
         X, y = validate_data(self, X, y, dtype=np.float64)
         self.__dict__.pop("liking_", None)  # it comes last: not fitted until then
-        check_classification_targets(y)
         known = vars(self).get("classes_", [])
-        self.classes_ = np.unique(y)
+        self.classes_ = find_classes(y)
         X, labels, weight = self._encode(X, y, sample_weight)
-        absent = np.setdiff1d(np.arange(len(self.classes_)), labels)
-        if len(absent):
+        if len(absent := np.setdiff1d(np.arange(len(self.classes_)), labels)):
             raise InputError(f"Every class must have a row of weight above 0; {self.classes_[absent]} have none.")
         seed = draw_seed(self.random_state)
         if not (self.warm_start and np.array_equal(known, self.classes_) and self._fits(X)):
@@ -191,9 +190,8 @@ class EnergyClassifier(
         """
         first = "model_" not in vars(self)
         X, y = validate_data(self, X, y, dtype=np.float64, reset=first)
-        check_classification_targets(y)
         if first:
-            self.classes_ = np.unique(y) if classes is None else np.unique(classes)
+            self.classes_ = find_classes(y if classes is None else classes)
         X, labels, weight = self._encode(X, y, sample_weight)
         seed = draw_seed(self.random_state)
         if first:
@@ -217,11 +215,7 @@ class EnergyClassifier(
     def _encode(self, X: Array, y: Any, sample_weight: Any) -> tuple[Array, NDArray[np.int64], Array]:
         """The rows whose weight is not 0, their labels as numbers from 0, and their weights, of mean 1."""
         check_options(self)
-        if len(self.classes_) < 2:
-            raise InputError(f"EnergyClassifier needs rows of at least 2 classes; got the one class {self.classes_}.")
-        if not np.isin(y, self.classes_).all():
-            raise InputError(f"`y` must hold classes from {self.classes_}; got also {np.setdiff1d(y, self.classes_)}.")
-        labels = np.searchsorted(self.classes_, y)
+        labels = encode_labels(y, self.classes_)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if self.class_weight is not None:
             weight = weight * compute_class_weight(self.class_weight, classes=self.classes_, y=y)[labels]
