@@ -62,7 +62,7 @@ def run(n_folds: int = FOLDS) -> dict[str, float]:
     results: dict[str, list[tuple[float, float, float]]] = {name: [] for name in SYSTEMS}
     parallel = joblib.Parallel(n_jobs=min(2, joblib.cpu_count()), return_as="generator")
     for name, *numbers in parallel(joblib.delayed(measure)(*task) for task in tasks):
-        results[name].append(tuple(numbers))  # type: ignore[arg-type]
+        results[name].append(tuple(numbers))
         if len(results[name]) == n_folds:
             error, loss, seconds = np.array(results[name]).T
             spread = error.std(ddof=1) if n_folds > 1 else 0.0

@@ -64,7 +64,7 @@ def measure(model: PairScorer, kind: str, seed: int) -> dict[str, float]:
     nearest = KNeighborsClassifier(5)
     known, fresh = np.hstack([X_known, Y_known]), np.hstack([X, Y])
     numbers = {
-        "units": 100 * nearest.fit(model.encode(X_known, Y_known), t_known).score(model.encode(X, Y), t),
+        "units": 100 * nearest.fit(model.transform(X_known, Y_known), t_known).score(model.transform(X, Y), t),
         "pixels": 100 * nearest.fit(known, t_known).score(fresh, t),
     }
     right = model.score_pairs(X, Y)

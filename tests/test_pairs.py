@@ -241,10 +241,10 @@ def test_with_unit_scaling_what_lies_beyond_counts_as_the_end() -> None:
 def test_chunks_do_not_change_results(relation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = rows(150)
     whole = quick(relation).fit(X, Y)
-    expected = whole.score_pairs(X, Y), whole.encode(X, Y), whole.apply(X[:1], Y[:1], X)
+    expected = whole.score_pairs(X, Y), whole.transform(X, Y), whole.apply(X[:1], Y[:1], X)
     monkeypatch.setattr(_base, "ROWS_PER_CHUNK", 7)
     for result, wanted in zip(
-        (whole.score_pairs(X, Y), whole.encode(X, Y), whole.apply(X[:1], Y[:1], X)), expected, strict=True
+        (whole.score_pairs(X, Y), whole.transform(X, Y), whole.apply(X[:1], Y[:1], X)), expected, strict=True
     ):
         np.testing.assert_allclose(result, wanted, rtol=1e-12, atol=1e-12)
 
@@ -283,7 +283,7 @@ def test_shifts_are_recognised_and_applied(shifts: PairScorer) -> None:
     assert likeness(applied, truth) > 0.85
     assert likeness(X_new, truth) < 0.5  # to copy is no way
     assert likeness(Y, truth) < 0.2
-    h = shifts.encode(X, Y)
+    h = shifts.transform(X, Y)
     centres = np.stack([h[:150][t[:150] == number].mean(0) for number in range(9)])
     nearest = ((h[150:, None] - centres) ** 2).sum(2).argmin(1)
     assert (nearest == t[150:]).mean() > 0.9
@@ -311,7 +311,7 @@ def test_verbose_prints_a_line_per_epoch(capsys: pytest.CaptureFixture[str]) -> 
     quick(verbose=1).fit(*rows(200))
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 5
-    assert lines[-1].startswith("epoch 5/5, loss ")
+    assert lines[-1].startswith("[denoise] epoch 5/5, loss ")
     assert "best validation loss" in lines[-1]
 
 
@@ -326,7 +326,7 @@ def test_verbose_prints_a_line_per_epoch(capsys: pytest.CaptureFixture[str]) -> 
         ({"noise": "pink"}, "`noise` must be one of"),
         ({"validation_fraction": 1.5}, "`validation_fraction`"),
         ({"max_epochs": "many"}, "`max_epochs` must be a whole number or 'auto'"),
-        ({"n_hidden": "many"}, "`n_hidden` must be a whole number or 'auto'; got 'many'"),
+        ({"n_hidden": "many"}, "must be a whole number or 'auto'; got 'many'"),
         ({"n_factors": 0}, "`n_factors` must be a whole number of at least 1"),
         ({"device": "abacus"}, "`device`"),
     ],
@@ -357,7 +357,7 @@ def test_a_fitted_model_refuses_other_columns_and_rows() -> None:
     with pytest.raises(InputError, match=r"`Y` must have 3 columns, as in fit; got shape \(60, 2\)"):
         model.score_pairs(X, Y[:, :2])
     with pytest.raises(ValueError, match="4 features"):
-        model.encode(X[:, :2], Y)
+        model.transform(X[:, :2], Y)
     with pytest.raises(InputError, match="`X` and `Y` must have as many rows each; got 60 and 1"):
         model.reconstruct(X, Y[:1])
     with pytest.raises(InputError, match=r"`X_new` must have as many rows as `X` and `Y`, 2; got 60\. Give one pair"):

@@ -134,7 +134,7 @@ def test_a_loaded_pair_scorer_is_the_saved_one(relation, name, tmp_path: Path) -
     save(model, tmp_path / name)
     loaded = load(tmp_path / name)
     assert loaded.get_params() == {**model.get_params(), "device": "cpu"}
-    for method in ("score_pairs", "encode", "reconstruct"):
+    for method in ("score_pairs", "transform", "reconstruct"):
         one, two = getattr(model, method)(*pairs), getattr(loaded, method)(*pairs)
         for a, b in zip(*([one], [two]) if isinstance(one, np.ndarray) else (one, two), strict=True):
             np.testing.assert_array_equal(a, b)

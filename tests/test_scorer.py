@@ -180,7 +180,7 @@ def test_units_of_your_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert scorer.fit(normal_rows(100)).transform(normal_rows(4)).shape == (4, 5)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2
-    assert lines[0].startswith("epoch 1/2, loss ")
+    assert lines[0].startswith("[denoise] epoch 1/2, loss ")
     assert "best validation loss" in lines[0]
     with pytest.raises(InputError, match="units of 1 model for 3 columns; got 2 for 3"):
         quick(lambda k, d, generator: MeanUnits(2, d, 5, "tanh", generator)).fit(normal_rows(20))

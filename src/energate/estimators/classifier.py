@@ -230,17 +230,14 @@ class EnergyClassifier(
 
     def _weights(self, n_rows: int) -> Array:
         """The weight of the denoising loss of every member."""
-        weights = self.generative_weight
-        if isinstance(weights, str):
-            if weights != "auto":
-                raise InputError(f"`generative_weight` must be 'auto', a number or numbers; got {weights!r}.")
+        if isinstance(self.generative_weight, str) and self.generative_weight == "auto":
             if callable(self.units):
                 return np.zeros(1)
             size = n_rows * self.n_features_in_ * len(self.classes_)
             return np.array(AUTO_WEIGHTS if size <= LARGE else LARGE_WEIGHTS)
-        found = np.ravel(np.asarray(weights, dtype=np.float64))
+        found = as_numbers(self, "generative_weight").numpy()
         if not len(found) or not (found >= 0).all():
-            raise InputError(f"`generative_weight` must be 'auto', or numbers of at least 0; got {weights!r}.")
+            raise InputError(f"`generative_weight` must be 'auto', or numbers from 0; got {self.generative_weight!r}.")
         return found
 
     def _per_member(self, name: str) -> float | torch.Tensor:
