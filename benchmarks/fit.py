@@ -37,9 +37,10 @@ Data = tuple[NDArray[np.float64], NDArray[np.int64]]
 def images(n_rows: int, seed: int = 0) -> Data:
     generator = np.random.default_rng(seed)
     y = np.arange(n_rows) % K
-    patterns = generator.random((K, D)) < 0.3
-    noise = generator.random((n_rows, D)) < 0.15
-    return (patterns[y] ^ noise).astype(np.float64), y
+    common = generator.random(D) < 0.3
+    own = common ^ (generator.random((K, D)) < 0.1)  # classes differ in a fifth of the pixels
+    noise = generator.random((n_rows, D)) < 0.35
+    return (own[y] ^ noise).astype(np.float64), y
 
 
 def wait(device: str) -> None:

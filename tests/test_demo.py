@@ -16,6 +16,7 @@ DEMO = Path(__file__).parents[1] / "examples" / "demo.py"
 
 
 def load_demo() -> ModuleType:
+    sys.path.insert(0, str(DEMO.parent))  # it imports its parts
     spec = importlib.util.spec_from_file_location("demo", DEMO)
     assert spec is not None
     assert spec.loader is not None
@@ -26,7 +27,7 @@ def load_demo() -> ModuleType:
 
 @pytest.mark.slow
 def test_demo_beats_the_paper_and_draws(tmp_path: Path) -> None:
-    command = [sys.executable, str(DEMO), "--out", str(tmp_path), "--seeds", "1"]
+    command = [sys.executable, str(DEMO), "--out", str(tmp_path), "--seeds", "1", "--only", "rectangles"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found = re.search(r"cAES, energate: ([\d.]+) %", printed)
     assert found, printed
@@ -34,6 +35,20 @@ def test_demo_beats_the_paper_and_draws(tmp_path: Path) -> None:
     assert "conservative" in printed
     for picture in ("filters.png", "vector-field.png"):
         assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_demo_compares_on_digits_and_draws_analogies(tmp_path: Path) -> None:
+    command = [sys.executable, str(DEMO), "--out", str(tmp_path), "--folds", "1", "--only", "digits", "pairs"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    errors = {name.strip(): float(error) for name, error in re.findall(r"^  ([\w() -]+?) +([\d.]+) \+-", printed, re.M)}
+    assert len(errors) == 8, printed
+    for name in ("AES (mean)", "cAES (covariance)", "mcAES (mean-covariance)"):
+        assert errors[name] < 6
+    units, pixels = map(float, re.search(r"([\d.]+) % from units, ([\d.]+) % from pixels", printed).groups())
+    assert units > 95
+    assert pixels < 50
+    assert (tmp_path / "analogies.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow

@@ -117,6 +117,8 @@ PRETRAIN_ROWS, FINE_TUNE_ROWS = 32, 8
 #: energies become sure of the classes; `find_biases` finds the scale anew afterwards.
 FINE_TUNE_SCALE = 0.1
 
+NEGLIGIBLE = 25.0  # exp(-25), times the share of a row, is a gradient that not even Adam makes a step of
+
 
 @dataclass(frozen=True)
 class Training:
@@ -259,7 +261,9 @@ def _hybrid_loss(
         together = seen.unflatten(0, (n_members, n_classes)).flatten(1, 2)  # (C, K * B, D)
         logits = model.calibrated(model.part_energies(together))  # (C, K * B, K)
         labels = classes.repeat_interleave(batch.shape[1]).expand(n_members, -1)
-        cross_entropy = F.cross_entropy(logits.mT, labels, reduction="none")  # (C, K * B)
+        # Gradients of classes far below the true one would be denormal numbers, with which a CPU is many times slower.
+        floor = logits.detach().gather(-1, labels.unsqueeze(-1)) - NEGLIGIBLE
+        cross_entropy = F.cross_entropy(logits.maximum(floor).mT, labels, reduction="none")  # (C, K * B)
         total = (weight.flatten() * cross_entropy).mean(-1)
         total = total[0] if n_members == 1 else total
         if generative:

@@ -65,11 +65,10 @@ class EnergyScorer(
     early_stopping, validation_fraction, n_iter_no_change : hold rows out and keep the epoch with the lowest denoising
         loss on them, always under the same noise.  Where fewer than 10 rows would be held out, all rows train.
     contamination : which rows are outliers.  ``"auto"``: those whose energy is more than 3 s below the median m, where
-        s = 1.4826 (m - lower quartile), or 1.2533 times the mean distance to m if that is 0.  A fraction in (0, 0.5]:
-        that share of the rows given to `fit`.
+        s = 1.4826 (m - lower quartile), or 1.2533 times the mean distance to m if that is 0, of the rows given to `fit`
+        or of those held out, whichever is lower.  A fraction in (0, 0.5]: that share of the rows given to `fit`.
     false_positive_rate : instead of ``contamination``, a fraction in (0, 1): the share of normal rows to be called
-        outliers, at most.  Like ``contamination="auto"`` it is set on the held-out rows; without them on the training
-        rows, which the model likes more than fresh ones.
+        outliers, at most.  It is set on the held-out rows; without them on the training rows, which is optimistic.
     device : ``"auto"``, ``"cpu"``, ``"cuda"``.
     random_state : an integer makes results repeatable.
     verbose : 1 prints a line per epoch.
@@ -220,10 +219,10 @@ class EnergyScorer(
         )
 
     def _threshold(self, X: Array, normal: Array) -> float:
+        """The energy below which rows are outliers, from the rows given to `fit` and those of them held out."""
         rate = self.false_positive_rate
-        share_of_all = rate is None and self.contamination != "auto"
-        energies = np.sort(self._score(X if share_of_all else normal, self._energy))
         if rate is not None:
+            energies = np.sort(self._score(normal, self._energy))
             # The k-th lowest of n: another normal row is below it with probability k / (n + 1).
             k = math.floor(rate * (len(energies) + 1) + 1e-9)
             if k == 0:
@@ -233,9 +232,10 @@ class EnergyScorer(
                 )
             offset = energies[k - 1]
         elif self.contamination == "auto":
-            quartile, median = np.quantile(energies, [0.25, 0.5])
-            offset = median - 3 * (1.4826 * (median - quartile) or 1.2533 * np.abs(energies - median).mean())
+            # Training rows are liked more than fresh ones, and those held out are few.
+            offset = min(_three_deviations_below(self._score(rows, self._energy)) for rows in (X, normal))
         else:
+            energies = np.sort(self._score(X, self._energy))
             offset = energies[math.floor(float(self.contamination) * len(energies) + 1e-9)]
         # Room for rounding, so that a row as good as the threshold is normal.
         return float(offset - 1000 * torch.finfo(self.model_.a.dtype).eps * (1 + abs(offset)))
@@ -278,3 +278,8 @@ class EnergyScorer(
     @property
     def _n_features_out(self) -> int:
         return sum(group.n_hidden for group in self.model_.groups)
+
+
+def _three_deviations_below(energies: Array) -> float:
+    quartile, median = np.quantile(energies, [0.25, 0.5])
+    return float(median - 3 * (1.4826 * (median - quartile) or 1.2533 * np.abs(energies - median).mean()))
