@@ -1,6 +1,6 @@
 # Two verbs matter: `make demo` and `make test`.  Both do all the set-up, once.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit format bench clean
+.PHONY: help setup demo test lint types unit format bench compare clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -44,6 +44,13 @@ format: $(INSTALLED)  ## rewrite the code in the house format
 bench: $(INSTALLED)  ## speed and memory, as ratios measured side by side
 	@$(RUN) benchmarks/batched.py
 	@$(RUN) benchmarks/scoring_memory.py
+	@$(RUN) benchmarks/fit.py
+	@$(RUN) benchmarks/search.py --configurations 2 8 --epochs 5
+
+compare: $(INSTALLED)  ## accuracy beside other libraries, on real data (ENERGATE_DATA adds sets); goes on where it stopped
+	@$(RUN) -m pip install --quiet --disable-pip-version-check -r benchmarks/peers.txt
+	@$(RUN) benchmarks/tabular.py
+	@$(RUN) benchmarks/anomaly.py
 
 clean:  ## remove the virtual environment and everything generated
 	rm -rf $(VENV) demo-output build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -366,3 +366,15 @@ def test_a_fitted_model_refuses_other_columns_and_rows() -> None:
         model.apply(X, Y, Y)
     with pytest.raises(NotFittedError):
         quick().score_pairs(X, Y)
+
+
+def test_units_without_y_take_its_mean_and_need_a_fitted_model() -> None:
+    X, Y = rows(60)
+    model = quick()
+    assert not hasattr(model, "transform")  # so that scikit-learn does not take it for a function of X
+    with pytest.raises(AttributeError, match="transform"):
+        model.transform(X, Y)
+    model.fit(X, Y)
+    mean = np.broadcast_to(Y.mean(axis=0), Y.shape)
+    np.testing.assert_allclose(model.transform(X), model.transform(X, mean), rtol=1e-9)
+    assert not np.allclose(model.transform(X), model.transform(X, Y))

@@ -50,7 +50,7 @@ from energate.units import HiddenUnits
 UnitsBuilder = Callable[[int, int, torch.Generator], HiddenUnits | Sequence[HiddenUnits]]
 Numbers = float | Sequence[float]
 MIN_VALIDATION_ROWS = 5  # of every class; with fewer there is no validation split
-AUTO_WEIGHTS, LARGE_WEIGHTS, LARGE = (0.0, 0.0, 0.03, 0.1), (0.1,), 2_000_000
+AUTO_WEIGHTS, LARGE_WEIGHTS, LARGE, WIDE = (0.0, 0.0, 0.03, 0.1), (0.1,), 2_000_000, 2000
 #: what may differ between members: each a number, or one for every member
 PER_MEMBER = ("learning_rate", "fine_tune_learning_rate", "weight_decay", "noise_level", "generative_weight")
 
@@ -80,8 +80,8 @@ class EnergyClassifier(
         ``max_epochs=0`` only calibrates.
     generative_weight : how much of the denoising loss per column stays in during fine-tuning.  A sequence trains one
         member for each number, all in one program, and lets them count by the likelihood of the rows held out: an
-        ensemble whose energy is exact again.  ``"auto"`` is 0, 0, 0.03 and 0.1; 0.1 alone where rows times columns
-        times classes are more than 2 million; 0 alone for a function as ``units``.
+        ensemble whose energy is exact again.  ``"auto"`` is 0, 0, 0.03 and 0.1; 0.1 alone for more than 2,000 columns
+        or where rows times columns times classes are more than 2 million; 0 alone for a function as ``units``.
     learning_rate, fine_tune_learning_rate, weight_decay, batch_size : of the optimiser, Adam.  Learning rates, decay
         and ``noise_level`` may be sequences, too, of one number for each member.
     early_stopping, validation_fraction, n_iter_no_change : hold rows out, choose the epoch and calibrate on them.
@@ -234,7 +234,8 @@ class EnergyClassifier(
             if callable(self.units):
                 return np.zeros(1)
             size = n_rows * self.n_features_in_ * len(self.classes_)
-            return np.array(AUTO_WEIGHTS if size <= LARGE else LARGE_WEIGHTS)
+            small = size <= LARGE and self.n_features_in_ <= WIDE
+            return np.array(AUTO_WEIGHTS if small else LARGE_WEIGHTS)
         found = as_numbers(self, "generative_weight").numpy()
         if not len(found) or not (found >= 0).all():
             raise InputError(f"`generative_weight` must be 'auto', or numbers from 0; got {self.generative_weight!r}.")
