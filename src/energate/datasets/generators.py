@@ -21,15 +21,28 @@ def make_rectangles(n_rows: int, seed: int = 0, side: int = 28) -> tuple[NDArray
     if n_rows < 1 or side < 8:
         raise InputError(f"`n_rows` must be at least 1 and `side` at least 8; got {n_rows} and {side}.")
     rng = np.random.default_rng(seed)
-    lengths = np.arange(4, side + 1)
-    pairs = np.stack(np.meshgrid(lengths, lengths, indexing="ij"), -1).reshape(-1, 2)
-    pairs = pairs[np.abs(pairs[:, 0] - pairs[:, 1]) >= 3]
-    extent = pairs[rng.integers(len(pairs), size=n_rows)]  # (n, 2): height, width
-    start = (rng.random((n_rows, 2)) * (side - extent + 1)).astype(np.int64)  # uniform where it fits
+    pairs = pairs_of_sides(4, side)
+    extent, start = draw_rectangles(rng, n_rows, pairs[np.abs(pairs[:, 0] - pairs[:, 1]) >= 3], side)
+    outline = filled_rectangles(extent, start, side) & ~filled_rectangles(extent - 2, start + 1, side)
+    return outline.reshape(n_rows, side * side).astype(np.float32), (extent[:, 0] > extent[:, 1]).astype(np.int64)
+
+
+def pairs_of_sides(shortest: int, longest: int) -> NDArray[np.int64]:
+    """Every pair (height, width) of whole numbers from ``shortest`` to ``longest``."""
+    lengths = np.arange(shortest, longest + 1)
+    return np.stack(np.meshgrid(lengths, lengths, indexing="ij"), -1).reshape(-1, 2)
+
+
+def draw_rectangles(
+    rng: np.random.Generator, n_rows: int, pairs: NDArray[np.int64], side: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Sides (n_rows, 2), uniform over ``pairs``, and top left corners, uniform where the rectangle fits."""
+    extent = pairs[rng.integers(len(pairs), size=n_rows)]
+    return extent, (rng.random((n_rows, 2)) * (side - extent + 1)).astype(np.int64)
+
+
+def filled_rectangles(extent: NDArray[np.int64], start: NDArray[np.int64], side: int) -> NDArray[np.bool_]:
+    """Masks (n, side, side) of the pixels of rectangles with these sides and top left corners."""
     position = np.arange(side)
-    outer = (position >= start[..., None]) & (position < (start + extent)[..., None])  # (n, 2, side)
-    inner = (position > start[..., None]) & (position < (start + extent - 1)[..., None])
-    inside_outer = outer[:, 0, :, None] & outer[:, 1, None, :]  # (n, side, side)
-    inside_inner = inner[:, 0, :, None] & inner[:, 1, None, :]
-    X = (inside_outer & ~inside_inner).reshape(n_rows, side * side).astype(np.float32)
-    return X, (extent[:, 0] > extent[:, 1]).astype(np.int64)
+    within = (position >= start[..., None]) & (position < (start + extent)[..., None])  # (n, 2, side)
+    return within[:, 0, :, None] & within[:, 1, None, :]
