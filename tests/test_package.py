@@ -38,6 +38,7 @@ ALLOWED = {
     "plots": {"autoencoder", "dynamics", "units"},
     "stages": {"autoencoder", "calibration", "optimisers", "training"},
     "estimators": {"activations", "units", "autoencoder", "calibration", "training", "stages"},
+    "baselines": {"activations", "units", "autoencoder", "rbm", "training", "estimators"},
     "persistence": {"__init__", "estimators"},
     "tuning": {"calibration", "training", "stages", "estimators"},
     "datasets": set(),

@@ -1,0 +1,166 @@
+"""Feed-forward networks: `StackedAutoencoderClassifier` (SAA-3) and `DropoutMLP`."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from energate.autoencoder import Autoencoder
+from energate.baselines._network import NetworkClassifier, epochs_of, fraction_of, whole_number
+from energate.baselines._perceptron import Network, Perceptron
+from energate.estimators._loop import Reporter
+from energate.training import corrupt
+from energate.units import MeanUnits
+
+
+class StackedAutoencoderClassifier(NetworkClassifier):
+    """A network whose layers are pretrained one by one as denoising auto-encoders, each on the codes of the one below
+    (Larochelle et al. 2007, SAA-3; Vincent et al. 2008), then trained as a whole.
+
+    Parameters
+    ----------
+    n_hidden : units of every hidden layer, sigmoids.
+    n_layers : hidden layers.
+    noise_level : share of the values that are set to 0 before an auto-encoder sees them; 0 is SAA, more is SDAE.
+    pretrain_epochs, pretrain_learning_rate : for each layer.
+
+    The other parameters and the attributes are those of all baselines, see `NetworkClassifier`.  The first
+    auto-encoder has sigmoid outputs for ``scaling="unit"``, otherwise linear ones.
+    """
+
+    _OPTIMIZER, _SCHEDULE = "adam", "constant"
+
+    def __init__(
+        self,
+        *,
+        n_hidden: int = 300,
+        n_layers: int = 3,
+        noise_level: float = 0.25,
+        pretrain_epochs: int | str = "auto",
+        pretrain_learning_rate: float = 3e-3,
+        max_epochs: int | str = "auto",
+        learning_rate: float = 1e-3,
+        weight_decay: float = 0.0,
+        batch_size: int = 100,
+        early_stopping: bool = True,
+        validation_fraction: float = 0.15,
+        n_iter_no_change: int = 20,
+        monitor: str = "log_loss",
+        scaling: str = "unit",
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            max_epochs=max_epochs,
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            batch_size=batch_size,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            n_iter_no_change=n_iter_no_change,
+            monitor=monitor,
+            scaling=scaling,
+            device=device,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.n_hidden = n_hidden
+        self.n_layers = n_layers
+        self.noise_level = noise_level
+        self.pretrain_epochs = pretrain_epochs
+        self.pretrain_learning_rate = pretrain_learning_rate
+
+    def _epochs_before(self, n_steps: int) -> int:
+        whole_number(self, "n_hidden", 1)
+        fraction_of(self, "noise_level")
+        return whole_number(self, "n_layers", 1) * epochs_of(self, "pretrain_epochs", n_steps)
+
+    def _start(self, train: Tensor, n_classes: int, seed: int, report: Reporter) -> Network:
+        generator = torch.Generator().manual_seed(seed)
+        sizes = [train.shape[1], *[self.n_hidden] * self.n_layers, n_classes]
+        network = Perceptron(sizes, "sigmoid", generator).to(train.device)
+        rows = train
+        for layer in range(self.n_layers):
+            units = MeanUnits(1, rows.shape[1], self.n_hidden, generator=generator)
+            with torch.no_grad():  # from usual weights, which are smaller, the codes of deep layers hardly differ
+                units.W.copy_(network.W[layer])
+            visible = "sigmoid" if layer or self.scaling == "unit" else "linear"  # codes are in [0, 1]
+            model = Autoencoder([units], visible).to(rows.device)
+            self._denoise(f"layer {layer + 1}", model, rows, seed + layer, report)
+            network.start_layer(layer, units.W[0], units.b[0])
+            with torch.no_grad():
+                rows = model.encode(rows)[0]
+        return network
+
+    def _denoise(self, stage: str, model: Autoencoder, rows: Tensor, seed: int, report: Reporter) -> None:
+        generator = torch.Generator(rows.device).manual_seed(seed)
+
+        def loss(batch: Tensor) -> Tensor:
+            v = rows[batch]
+            return model.loss(v, seen=corrupt(v, "masking", self.noise_level, generator)).mean()
+
+        self._minimise(stage, loss, model, rows, "pretrain_epochs", self.pretrain_learning_rate, seed, report)
+
+
+class DropoutMLP(NetworkClassifier):
+    """A plain network of today, to compare with: two layers of ReLU, dropout, AdamW, and a rate that falls to 0 along
+    a cosine.
+
+    Parameters
+    ----------
+    n_hidden : units of each of the two hidden layers.
+    dropout, input_dropout : share of the hidden units, and of the input, left out in training.
+
+    The other parameters and the attributes are those of all baselines, see `NetworkClassifier`.
+    """
+
+    _OPTIMIZER, _SCHEDULE = "adamw", "cosine"
+
+    def __init__(
+        self,
+        *,
+        n_hidden: int = 500,
+        dropout: float = 0.5,
+        input_dropout: float = 0.1,
+        max_epochs: int | str = "auto",
+        learning_rate: float = 2e-3,
+        weight_decay: float = 1e-2,
+        batch_size: int = 100,
+        early_stopping: bool = True,
+        validation_fraction: float = 0.15,
+        n_iter_no_change: int = 30,
+        monitor: str = "log_loss",
+        scaling: str = "unit",
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            max_epochs=max_epochs,
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            batch_size=batch_size,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            n_iter_no_change=n_iter_no_change,
+            monitor=monitor,
+            scaling=scaling,
+            device=device,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.n_hidden = n_hidden
+        self.dropout = dropout
+        self.input_dropout = input_dropout
+
+    def _epochs_before(self, n_steps: int) -> int:  # noqa: ARG002
+        whole_number(self, "n_hidden", 1)
+        fraction_of(self, "dropout")
+        fraction_of(self, "input_dropout")
+        return 0
+
+    def _start(self, train: Tensor, n_classes: int, seed: int, report: Reporter) -> Network:  # noqa: ARG002
+        sizes = [train.shape[1], self.n_hidden, self.n_hidden, n_classes]
+        rates = [self.input_dropout, self.dropout, self.dropout]
+        return Perceptron(sizes, "relu", torch.Generator().manual_seed(seed), rates).to(train.device)

@@ -1,0 +1,61 @@
+"""Networks from rows to logits: what every baseline trains, and the feed-forward one."""
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from energate.activations import as_activation
+from energate.training import corrupt
+
+GAINS = {"relu": 2.0, "sigmoid": 4.0 * 2**0.5}  # over the slope at 0: half the units are on, the slope is 1 / 4
+
+
+class Network(nn.Module, ABC):
+    """Maps rows to the logits of the classes."""
+
+    @abstractmethod
+    def forward(self, v: Tensor, noise: torch.Generator | None = None) -> Tensor:
+        """The logits (N, K) of rows (N, D); with ``noise`` as in training, if the network is random there."""
+
+
+class Perceptron(Network):
+    """Hidden layers of one activation and a linear output; ``dropout`` gives a rate for the input of every layer.
+
+    Weights start so that values keep about their size from layer to layer; those of the output start at 0.
+    """
+
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        activation: str,
+        generator: torch.Generator,
+        dropout: Sequence[float] | None = None,
+    ) -> None:
+        super().__init__()
+        self.activation = as_activation(activation)
+        self.dropout = [0.0] * (len(sizes) - 1) if dropout is None else list(dropout)
+        shapes = [(n_out, n_in) for n_in, n_out in itertools.pairwise(sizes)]
+        gain = GAINS[activation]
+        self.W = nn.ParameterList(
+            torch.randn(shape, generator=generator) * (gain / sum(shape) ** 0.5) for shape in shapes[:-1]
+        )
+        self.W.append(torch.zeros(shapes[-1]))
+        self.b = nn.ParameterList(torch.zeros(n_out) for n_out, _ in shapes)
+
+    def forward(self, v: Tensor, noise: torch.Generator | None = None) -> Tensor:
+        h = v
+        for layer, (W, b, rate) in enumerate(zip(self.W, self.b, self.dropout, strict=True)):
+            if noise is not None and rate:
+                h = corrupt(h, "masking", rate, noise) / (1 - rate)
+            u = torch.addmm(b, h, W.T)
+            h = u if layer == len(self.W) - 1 else self.activation.f(u)
+        return h
+
+    @torch.no_grad()
+    def start_layer(self, layer: int, W: Tensor, b: Tensor) -> None:
+        """Let a hidden layer start from weights that were trained before."""
+        self.W[layer].copy_(W)
+        self.b[layer].copy_(b)
