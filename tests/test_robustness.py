@@ -474,7 +474,9 @@ def test_progress_bars_run_and_end(case, capsys) -> None:
 
     case.build().set_callbacks(ProgressBar()).fit(X, X if case.pairs else y)
     assert "100%" in capsys.readouterr().out
-    assert not [thread for thread in threading.enumerate() if "Monitor" in type(thread).__name__]
+    assert not [
+        thread for thread in threading.enumerate() if "RichProgress" in type(thread).__name__
+    ]  # of other libraries there may be some
 
 
 @with_callbacks
