@@ -135,11 +135,11 @@ def summary(lines: list[dict[str, Any]]) -> str:
             cells = [f"{mean:.3g} ({rank:.2f})" for mean, rank in zip(means.mean(axis=0), ranks, strict=True)]
             text.append(f"| {label} | " + " | ".join(cells) + " |")
         if len(sets) > 1 and OURS in systems:
-            errors = table("error", sets)
+            by_set = table("error", sets)
             text.append("")
             for i, system in enumerate(systems):
                 if system != OURS:
-                    gap = errors[:, systems.index(OURS)] - errors[:, i]
+                    gap = by_set[:, systems.index(OURS)] - by_set[:, i]
                     wins, spread = int((gap < 0).sum()), gap.std(ddof=1) / len(gap) ** 0.5
                     text.append(
                         f"- {OURS} less {system}, same folds: {gap.mean():+.2f} points of error "

@@ -71,7 +71,8 @@ class EnergyClassifier(
         models, the number of columns and a `torch.Generator` to hidden units.
     reading : for mean-covariance, ``"sum"`` trains two auto-encoders and adds their energies (the paper's classifier),
         ``"shared"`` trains one with both kinds of units.
-    n_hidden, n_factors : units and factors per class; ``"auto"`` is the number of columns, within 64 and 200.
+    n_hidden, n_factors : units and factors per class; ``"auto"`` is the number of columns, within 64 and 200,
+        and fewer again from 2,000 columns on (400,000 divided by their number, at least 64).
     activation : a name in `energate.ACTIVATIONS`.
     scaling : ``"standard"`` (real values; by the standard deviation, but at least an eighth of the range), ``"unit"``
         (to [0, 1], with sigmoid outputs) or ``"none"``.
@@ -267,7 +268,7 @@ class EnergyClassifier(
             return [[built] if isinstance(built, HiddenUnits) else list(built)]
         if self.reading not in ("sum", "shared"):
             raise InputError(f"`reading` must be 'sum' or 'shared'; got {self.reading!r}.")
-        auto = int(np.clip(width, 64, 200))
+        auto = int(np.clip(min(width, 400_000 // width), 64, 200))
         n_hidden, n_factors = default_size(self.n_hidden, auto), default_size(self.n_factors, auto)
         groups = build_units(self.units, n_models, width, n_hidden, n_factors, self.activation, generator)
         return [groups] if self.reading == "shared" else [[group] for group in groups]
