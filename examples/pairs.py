@@ -129,7 +129,7 @@ def draw(models: dict[str, PairScorer], out: Path) -> Path:
 def run(out: Path, n_seeds: int = 3) -> None:
     """Print the table, means over seeds, and draw the analogies."""
     began = time.perf_counter()
-    print(f"{N_TRAIN:,} pairs of {SIDE} x {SIDE} random images, {N_TEST:,} fresh ones to test, {n_seeds} seeds")
+    print(f"{N_TRAIN:,} pairs of {SIDE} x {SIDE} random images, {N_TEST:,} fresh ones to test; seeds: {n_seeds}")
     drawn = {}
     for kind in KINDS:
         for relation in ("conditional", "symmetric"):

@@ -69,6 +69,12 @@ def test_calibration_alone_and_fine_tuning_are_stages() -> None:
     X, y = blobs()
     calibrated = EnergyClassifier(**QUICK | {"max_epochs": 0}).fit(X, y)
     assert list(calibrated.history_) == ["pretrain"]
+    _, valid, _ = calibrated._prepare(X, y)  # the same split again, and a new model
+    once = EnergyClassifier(**QUICK | {"max_epochs": 0}).fit(X, y).model_
+    found = once.beta.clone()
+    once.beta.fill_(1.0)
+    set_biases(once, Rows(valid.v.double(), valid.labels, valid.weight.double()), scale=True)
+    torch.testing.assert_close(once.beta, found, rtol=1e-3, atol=0)  # calibrated once, from scales of 1
     tuned = EnergyClassifier(**QUICK).fit(X, y)
     assert list(tuned.history_) == ["pretrain", "fine-tune"]
     first, last = (float(tuned.history_["fine-tune"].loss[i]) for i in (0, -1))

@@ -313,9 +313,10 @@ class EnergyClassifier(
         self.history_: dict[str, History] = {}
         self.history_["pretrain"] = pretrain(model, train, training, n_pretrain, valid, scale, report)
         rows = valid or train
-        if complete := epochs is None or int(counts.min()) >= MIN_VALIDATION_ROWS:
-            set_biases(model, rows, scale)
+        complete = epochs is None or int(counts.min()) >= MIN_VALIDATION_ROWS
         if n_fine_tune:
+            if complete:
+                set_biases(model, rows, scale)
             training = replace(training, learning_rate=self._per_member("fine_tune_learning_rate"))
             weights = torch.as_tensor(self.generative_weights_)
             # Later rounds of `partial_fit` go on from the scales of the last one: weights would grow without end.
