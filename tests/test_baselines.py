@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import check_estimator
 
 from energate.autoencoder import Autoencoder
-from energate.baselines import SVM_GRID, DropoutMLP, GatedSoftmax, RBMClassifier, StackedAutoencoderClassifier, svm
+from energate.baselines import DropoutMLP, GatedSoftmax, RBMClassifier, StackedAutoencoderClassifier
 from energate.baselines._gated import GatedNetwork
 from energate.baselines._perceptron import Perceptron
 from energate.baselines._rbm import contrast, gibbs
@@ -253,16 +252,6 @@ def test_it_learns(name) -> None:
     np.testing.assert_array_equal(fitted.predict(X[1400:]), fitted.classes_[p.argmax(1)])
     log_loss = -np.log(fitted.predict_proba(X_valid)[np.arange(200), y_valid]).mean()
     assert log_loss == pytest.approx(float(fitted.history_["fine-tune"].best), rel=1e-4)  # the best epoch is restored
-
-
-def test_the_support_vector_machine_learns_and_its_grid_can_be_searched() -> None:
-    X, y = digits(1797)
-    assert svm().fit(X[:800], y[:800]).score(X[1400:], y[1400:]) > 0.96
-    search = GridSearchCV(svm(random_state=0), SVM_GRID, cv=2).fit(X[:200], y[:200])
-    assert search.best_score_ > 0.8
-    assert svm(scaling="standard", C=3.0)[-1].C == 3.0
-    with pytest.raises(InputError, match="`scaling` must be one of unit, standard, none; got 'odd'"):
-        svm(scaling="odd")
 
 
 @each_system

@@ -42,6 +42,8 @@ ALLOWED = {
     "persistence": {"__init__", "estimators"},
     "tuning": {"calibration", "training", "stages", "estimators"},
     "datasets": set(),
+    "cli": {"__init__", "datasets", "experiments"},
+    "__main__": {"cli"},
 }
 
 

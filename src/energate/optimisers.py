@@ -119,11 +119,13 @@ class Keeper:
         self.saved = [tensor.detach().clone() for tensor in tensors]
         self.values = self.epoch = torch.zeros(())
         self.stopped = self.diverged = torch.zeros((), dtype=torch.bool)
+        self.offered = False
 
     @torch.no_grad()
     def offer(self, values: Tensor, finite: Tensor, epoch: int, patience: int | None) -> None:
         """Keep the parameters of the models whose value is the lowest so far; stop those that are not finite."""
-        if epoch == 1:
+        if not self.offered:
+            self.offered = True
             self.values = torch.full_like(values, math.inf)
             self.epoch = torch.zeros_like(values, dtype=torch.long)
             self.stopped = self.diverged = torch.zeros_like(values, dtype=torch.bool)

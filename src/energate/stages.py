@@ -117,6 +117,7 @@ PRETRAIN_ROWS, FINE_TUNE_ROWS = 32, 8
 #: energies become sure of the classes; `find_biases` finds the scale anew afterwards.
 FINE_TUNE_SCALE = 0.1
 
+MOST_EVIDENCE = 64.0  # rows that may speak for a member, at most
 NEGLIGIBLE = 25.0  # exp(-25), times the share of a row, is a gradient that not even Adam makes a step of
 
 
@@ -130,6 +131,8 @@ class Training:
     noise: str = "gaussian"
     noise_level: float | Tensor = 0.3
     patience: int | None = 10
+    validate_every: int = 1
+    optimizer: str = "adam"
     seed: int = 0
 
     def rows_per_class(self, n_classes: int, least: int) -> int:
@@ -170,9 +173,12 @@ def set_biases(model: ClassEnergies, rows: Rows, scale: bool = False) -> Tensor:
 
 
 def weigh_members(model: ClassEnergies, rows: Rows, losses: Tensor) -> None:
-    """Let members count by the likelihood of held-out rows, to the power 1/4: the rows also chose their epochs."""
+    """Let members count by the likelihood of held-out rows, to the power 1/4: the rows also chose their epochs.
+
+    Of more than some hundred rows the likelihood would leave a single member, and an average is better.
+    """
     with torch.no_grad():
-        model.share.copy_(torch.softmax(-0.25 * len(rows.labels) * losses, 0))
+        model.share.copy_(torch.softmax(-min(0.25 * len(rows.labels), MOST_EVIDENCE) * losses, 0))
 
 
 def pretrain(
@@ -309,8 +315,10 @@ def _run(
         epochs=epochs,
         learning_rate=training.learning_rate,
         weight_decay=training.weight_decay,
+        optimizer=training.optimizer,
         schedule=schedule,
         validate=None if valid is None else validate,
+        validate_every=training.validate_every,
         patience=None if valid is None else training.patience,
         callback=None if report is None else lambda progress: report(name, progress),
     )

@@ -163,7 +163,7 @@ class History:
     """
 
     loss: list[Tensor] = field(default_factory=list)
-    validation: list[Tensor] = field(default_factory=list)
+    validation: list[Tensor] = field(default_factory=list)  # one entry per validation
     best_epoch: Tensor | None = None  # from 1; 0 = the initial weights; None without validation
     best: Tensor | None = None
     diverged: Tensor | None = None  # which models stopped because a loss or a weight was no longer finite
@@ -193,6 +193,7 @@ def minimise(
     weight_decay: float | Tensor = 0.0,
     schedule: str | Schedule = "constant",
     validate: Callable[[], Tensor] | None = None,
+    validate_every: int = 1,
     patience: int | None = None,
     callback: Callable[[Progress], bool | None] | None = None,
     on_divergence: str = "raise",
@@ -210,6 +211,7 @@ def minimise(
     schedule : ``"constant"``, ``"cosine"``, or a function from progress in [0, 1] to a factor.
     validate : called after each epoch, returns () or (K,), lower is better.  The best parameters are restored
         at the end, for (K,) each model's own.
+    validate_every : epochs from one validation to the next; the last epoch is always validated.
     patience : stop a model after this many epochs without improvement; a stopped model keeps its best
         while the others go on.
     callback : called with a `Progress` after each epoch; stops training when it returns True.
@@ -221,6 +223,7 @@ def minimise(
         raise InputError(f"`epochs` must be a whole number of at least 0; got {epochs!r}.")
     if patience is not None and (patience < 1 or validate is None):
         raise InputError(f"`patience` must be at least 1 and needs `validate`; got patience={patience!r}.")
+    _check_counts(validate_every=validate_every)
     if on_divergence not in ("raise", "keep"):
         raise InputError(f"`on_divergence` must be 'raise' or 'keep'; got {on_divergence!r}.")
     stepper = Stepper(parameters, optimizer, learning_rate, momentum, weight_decay)
@@ -248,7 +251,8 @@ def minimise(
             finite = finite | keeper.stopped  # a stopped model still takes steps, but they no longer count
         if on_divergence == "raise":
             _check_finite(finite, epoch, "")
-        if keeper is not None:
+        due = validate is None or epoch % validate_every == 0 or epoch == epochs
+        if keeper is not None and due:
             # Without validation the newest finite weights are the best.
             values = torch.full_like(total, -float(epoch))
             if validate is not None:
@@ -260,11 +264,11 @@ def minimise(
             if on_divergence == "raise":
                 _check_finite(usable, epoch, ": `validate` gave a value that is not finite")
             keeper.offer(values, usable, epoch, patience)
-        best = None if validate is None or keeper is None else keeper.values
+        best = keeper.values if keeper is not None and validate is not None and keeper.offered else None
         stop = callback is not None and callback(Progress(epoch, epochs, history, best))
         if stop or (keeper is not None and keeper.stopped.all()):
             break
-    if keeper is not None and history.loss:
+    if keeper is not None and keeper.offered:
         keeper.restore()
         history.diverged = keeper.diverged.cpu()
         if validate is not None:

@@ -4,7 +4,9 @@ Progress goes to the terminal, and to scikit-learn's callbacks where scikit-lear
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -27,6 +29,20 @@ def with_callbacks(fit: Method) -> Method:
     return fit if _callback is None else _callback.with_callbacks(fit)
 
 
+Watcher = Callable[[str, Progress], None]
+_WATCHER: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
+
+
+@contextmanager
+def watching(watcher: Watcher) -> Iterator[None]:
+    """Tell ``watcher`` the stage and its progress after every epoch of whatever is fitted inside."""
+    token = _WATCHER.set(watcher)
+    try:
+        yield
+    finally:
+        _WATCHER.reset(token)
+
+
 class Reporter:
     """One task per epoch for scikit-learn's callbacks, and with ``verbose`` a line per epoch.
 
@@ -45,6 +61,9 @@ class Reporter:
             best = "" if progress.best is None else f", best validation loss {float(progress.best.min()):.4f}"
             loss = float(progress.history.loss[-1].mean())
             print(f"[{stage}] epoch {progress.epoch}/{progress.n_epochs}, loss {loss:.4f}{best}")
+        watcher = _WATCHER.get()
+        if watcher is not None:
+            watcher(stage, progress)
         if self.context is None:
             return False
         epoch = self.context.subcontext(task_name=f"{stage} epoch")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.model_selection import train_test_split
 from sklearn.utils.class_weight import compute_class_weight
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
@@ -27,11 +27,11 @@ from energate.estimators._base import (
     draw_seed,
     encode_labels,
     find_classes,
-    in_chunks,
     resolve_device,
     usable_weights,
 )
 from energate.estimators._loop import CallbackSupportMixin, Reporter, with_callbacks
+from energate.estimators._scoring import ScoringMixin, any_class
 from energate.stages import (
     FINE_TUNE_ROWS,
     FINE_TUNE_SCALE,
@@ -52,7 +52,14 @@ Numbers = float | Sequence[float]
 MIN_VALIDATION_ROWS = 5  # of every class; with fewer there is no validation split
 AUTO_WEIGHTS, LARGE_WEIGHTS, LARGE, WIDE = (0.0, 0.0, 0.03, 0.1), (0.1,), 2_000_000, 2000
 #: what may differ between members: each a number, or one for every member
-PER_MEMBER = ("learning_rate", "fine_tune_learning_rate", "weight_decay", "noise_level", "generative_weight")
+PER_MEMBER = (
+    "learning_rate",
+    "fine_tune_learning_rate",
+    "weight_decay",
+    "noise_level",
+    "fine_tune_noise_level",
+    "generative_weight",
+)
 
 
 class EnergyClassifier(
@@ -60,6 +67,7 @@ class EnergyClassifier(
     TransformerMixin,  # type: ignore[misc]
     ClassifierMixin,  # type: ignore[misc]
     CallbackSupportMixin,  # type: ignore[misc]
+    ScoringMixin,
     FittedMixin,
     BaseEstimator,  # type: ignore[misc]
 ):
@@ -76,19 +84,22 @@ class EnergyClassifier(
     activation : a name in `energate.ACTIVATIONS`.
     scaling : ``"standard"`` (real values; by the standard deviation, but at least an eighth of the range), ``"unit"``
         (to [0, 1], with sigmoid outputs) or ``"none"``.
-    noise, noise_level : the corruption of `energate.corrupt`.
+    noise, noise_level : the corruption of `energate.corrupt`; ``fine_tune_noise_level`` is that of fine-tuning, if not
+        the same.
     pretrain_epochs, max_epochs : epochs of pretraining and of fine-tuning; ``"auto"`` takes more on small data;
         ``max_epochs=0`` only calibrates.
     generative_weight : how much of the denoising loss per column stays in during fine-tuning.  A sequence trains one
         member for each number, all in one program, and lets them count by the likelihood of the rows held out: an
         ensemble whose energy is exact again.  ``"auto"`` is 0, 0, 0.03 and 0.1; 0.1 alone for more than 2,000 columns
         or where rows times columns times classes are more than 2 million; 0 alone for a function as ``units``.
-    learning_rate, fine_tune_learning_rate, weight_decay, batch_size : of the optimiser, Adam.  Learning rates, decay
-        and ``noise_level`` may be sequences, too, of one number for each member.
-    early_stopping, validation_fraction, n_iter_no_change : hold rows out, choose the epoch and calibrate on them.
-        Where the split could not hold 5 rows of every class, all rows train and calibrate.
-    learn_scale : also calibrate a scale for the energies of each part (mean, covariance), on the rows held out, and
-        fine-tune from small scales.  False keeps the scale 1; use a lower ``fine_tune_learning_rate`` then.
+    optimizer, learning_rate, fine_tune_learning_rate, weight_decay, batch_size : how `energate.minimise` steps.
+        Learning rates, decay and noise levels may be sequences, too, of one number for each member.
+    early_stopping, validation_fraction, n_iter_no_change, validate_every : hold rows out (or take those given to
+        `fit`), choose the epoch and calibrate on them.  Where the split could not hold 5 rows of every class, all rows
+        train and calibrate.
+    learn_scale, start_scale : also calibrate a scale for the energies of each part (mean, covariance), on the rows held
+        out, and fine-tune from the small scale ``start_scale`` (None: from the calibrated one).  ``learn_scale=False``
+        keeps the scale 1; use a lower ``fine_tune_learning_rate`` then.
     class_weight : None, ``"balanced"``, or a dictionary.
     warm_start : let `fit` go on from the weights of the last call.
     device : ``"auto"``, ``"cpu"``, ``"cuda"``.
@@ -119,6 +130,7 @@ class EnergyClassifier(
         scaling: str = "standard",
         noise: str = "gaussian",
         noise_level: Numbers = 0.3,
+        fine_tune_noise_level: Numbers | None = None,
         pretrain_epochs: int | str = "auto",
         max_epochs: int | str = "auto",
         generative_weight: Numbers | str = "auto",
@@ -126,10 +138,13 @@ class EnergyClassifier(
         fine_tune_learning_rate: Numbers = 1e-2,
         weight_decay: Numbers = 0.0,
         batch_size: int = 100,
+        optimizer: str = "adam",
         early_stopping: bool = True,
         validation_fraction: float = 0.15,
         n_iter_no_change: int = 25,
+        validate_every: int = 1,
         learn_scale: bool = True,
+        start_scale: float | None = FINE_TUNE_SCALE,
         class_weight: Any = None,
         warm_start: bool = False,
         device: str = "auto",
@@ -144,6 +159,7 @@ class EnergyClassifier(
         self.scaling = scaling
         self.noise = noise
         self.noise_level = noise_level
+        self.fine_tune_noise_level = fine_tune_noise_level
         self.pretrain_epochs = pretrain_epochs
         self.max_epochs = max_epochs
         self.generative_weight = generative_weight
@@ -151,10 +167,13 @@ class EnergyClassifier(
         self.fine_tune_learning_rate = fine_tune_learning_rate
         self.weight_decay = weight_decay
         self.batch_size = batch_size
+        self.optimizer = optimizer
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
+        self.validate_every = validate_every
         self.learn_scale = learn_scale
+        self.start_scale = start_scale
         self.class_weight = class_weight
         self.warm_start = warm_start
         self.device = device
@@ -164,12 +183,19 @@ class EnergyClassifier(
     # --- fitting -----------------------------------------------------------------------------------
 
     @with_callbacks
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "EnergyClassifier":
-        """Pretrain one model per class, calibrate the biases, fine-tune everything."""
-        self._train(*self._prepare(X, y, sample_weight))
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, X_valid: Any = None, y_valid: Any = None
+    ) -> "EnergyClassifier":
+        """Pretrain one model per class, calibrate the biases, fine-tune everything.
+
+        ``X_valid`` and ``y_valid`` are rows to choose epochs and to calibrate on, in place of held-out ones.
+        """
+        self._train(*self._prepare(X, y, sample_weight, X_valid, y_valid))
         return self
 
-    def _prepare(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[Rows, Rows | None, int]:
+    def _prepare(
+        self, X: Any, y: Any, sample_weight: Any = None, X_valid: Any = None, y_valid: Any = None
+    ) -> tuple[Rows, Rows | None, int]:
         """Check everything, and build the model: rows to train on, rows held out, and a seed."""
         X, y = validate_data(self, X, y, dtype=np.float64)
         self.__dict__.pop("liking_", None)  # it comes last: not fitted until then
@@ -181,7 +207,24 @@ class EnergyClassifier(
         seed = draw_seed(self.random_state)
         if not (self.warm_start and np.array_equal(known, self.classes_) and self._fits(X)):
             self._build(X, weight, seed)
+        given = self._given(X_valid, y_valid)
+        if given is not None:
+            return self._rows(X, labels, weight), given, seed
         return *self._split(X, labels, weight, seed), seed
+
+    def _given(self, X_valid: Any, y_valid: Any) -> Rows | None:
+        """Validation rows that the caller brings."""
+        if (X_valid is None) != (y_valid is None):
+            raise InputError("`X_valid` and `y_valid` belong together; got only one of them. Give both or neither.")
+        if X_valid is None:
+            return None
+        if not self.early_stopping:
+            raise InputError("`X_valid` is only used to stop early and calibrate; set early_stopping=True.")
+        X_valid, y_valid = validate_data(self, X_valid, y_valid, dtype=np.float64, reset=False)
+        labels = encode_labels(y_valid, self.classes_)
+        if len(absent := np.setdiff1d(np.arange(len(self.classes_)), labels)):
+            raise InputError(f"`y_valid` must hold every class of `y`; {self.classes_[absent]} are missing.")
+        return self._rows(X_valid, labels, np.ones(len(labels)))
 
     @with_callbacks
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "EnergyClassifier":
@@ -300,6 +343,8 @@ class EnergyClassifier(
             noise=self.noise,
             noise_level=self._per_member("noise_level"),
             patience=self.n_iter_no_change,
+            validate_every=self.validate_every,
+            optimizer=self.optimizer,
             seed=seed,
         )
         counts = torch.bincount(train.labels)
@@ -317,10 +362,15 @@ class EnergyClassifier(
         if n_fine_tune:
             if complete:
                 set_biases(model, rows, scale)
-            training = replace(training, learning_rate=self._per_member("fine_tune_learning_rate"))
+            noise = "noise_level" if self.fine_tune_noise_level is None else "fine_tune_noise_level"
+            training = replace(
+                training,
+                learning_rate=self._per_member("fine_tune_learning_rate"),
+                noise_level=self._per_member(noise),
+            )
             weights = torch.as_tensor(self.generative_weights_)
             # Later rounds of `partial_fit` go on from the scales of the last one: weights would grow without end.
-            start = FINE_TUNE_SCALE if self.n_rounds_ <= 1 else None
+            start = self.start_scale if self.n_rounds_ <= 1 else None
             self.history_["fine-tune"] = fine_tune(
                 model, train, training, n_fine_tune, weights, valid, scale, report, start
             )
@@ -334,67 +384,6 @@ class EnergyClassifier(
     def _settle(self, rows: Rows) -> None:
         """What is done once the weights are final; the rows are those held out, or else trained on."""
         with torch.no_grad():  # without gradients rows are scored in chunks
-            self.liking_ = np.sort(self._any_class(self.model_.energies(rows.v)))
+            self.liking_ = np.sort(any_class(self.model_.energies(rows.v)))
         if self.model_.B.device.type == "cpu":
             self.model_.double()  # scores do not depend on which other rows are scored
-
-    # --- scoring ------------------------------------------------------------------------------------
-
-    def _score(self, X: Any, what: str) -> Array:
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
-        score = {
-            "logits": self.model_.logits,
-            "energies": self.model_.energies,
-            "units": self.model_.encode,
-        }[what]
-        # With sigmoid outputs the energy ends at 0 and 1.
-        inside = (lambda v: score(v.clamp(0, 1))) if self.scaling == "unit" else score
-        return in_chunks(X, self.scaler_, self.model_.B, inside)
-
-    def energies(self, X: Any) -> Array:
-        """How much each class likes each row, calibrated: (n, K), higher is better; no term is left out."""
-        return self._score(X, "energies")
-
-    def decision_function(self, X: Any) -> Array:
-        """Calibrated energies (n, K), less a term that all classes share; for two classes their difference (n,)."""
-        logits = self._score(X, "logits")
-        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
-
-    def predict_log_proba(self, X: Any) -> Array:
-        """Log-probabilities of the classes: (n, K)."""
-        logits = self._score(X, "logits")
-        logits = logits - logits.max(axis=1, keepdims=True)
-        return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-
-    def predict_proba(self, X: Any) -> Array:
-        """Probabilities of the classes: (n, K)."""
-        return np.exp(self.predict_log_proba(X))
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of each row."""
-        logits = self._score(X, "logits")
-        return self.classes_[logits.argmax(axis=1)]
-
-    def score_samples(self, X: Any) -> Array:
-        """How much any class likes each row: log-sum-exp over classes of the calibrated energies, higher is better."""
-        return self._any_class(torch.as_tensor(self.energies(X)))
-
-    def rejects(self, X: Any, rate: float = 0.01) -> NDArray[np.bool_]:
-        """Rows that no class likes: below all but ``rate`` of the rows that `fit` held out (or else trained on)."""
-        if not 0 < rate < 1:
-            raise InputError(f"`rate` must be above 0 and below 1; got {rate}.")
-        return self.score_samples(X) < np.quantile(self.liking_, rate)
-
-    @staticmethod
-    def _any_class(energies: torch.Tensor) -> Array:
-        return torch.logsumexp(energies.detach().double(), 1).cpu().numpy()
-
-    def transform(self, X: Any) -> Array:
-        """Hidden units of all classes, side by side: (n, K * M)."""
-        return self._score(X, "units")
-
-    @property
-    def _n_features_out(self) -> int:
-        n_hidden = sum(group.n_hidden for part in self.model_.autoencoders for group in part.groups)
-        return self.model_.n_members * len(self.classes_) * n_hidden

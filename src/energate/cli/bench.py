@@ -1,0 +1,110 @@
+"""`energate bench` and `energate report`: run the experiments of the tables, and write up what came out."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from energate.cli._console import output, plainly, say, show, split, table
+
+if TYPE_CHECKING:
+    from energate.experiments import Summary
+
+_GO_ON = "Finished cells are kept: the same command goes on where it stopped."
+
+
+@plainly(_GO_ON)
+def bench(
+    name: Annotated[str, typer.Argument(metavar="TABLE", help="The table to run; --list shows them.")] = "table1",
+    profile: Annotated[str, typer.Option(help="How much to run; --list shows the profiles.")] = "quick",
+    data: Annotated[list[str] | None, typer.Option(help="Only these data sets: a,b or repeated.")] = None,
+    system: Annotated[list[str] | None, typer.Option(help="Only these systems: x,y or repeated.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Runs of each cell; the profile's number if left out.")
+    ] = None,
+    results: Annotated[Path, typer.Option(metavar="DIR", help="Where the results are kept.")] = Path("results"),
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    jobs: Annotated[int, typer.Option(min=1, help="Cells run at the same time.")] = 1,
+    limit: Annotated[float | None, typer.Option(metavar="MINUTES", help="Start no cell after this long.")] = None,
+    listing: Annotated[bool, typer.Option("--list", help="Show tables and profiles, and run nothing.")] = False,
+) -> None:
+    """Run the experiments of a table: data sets x systems x seeds, one file of results each.
+
+    Cells that are finished are not run again.  The exit code is 1 if cells failed, 2 if the input was wrong.
+    """
+    if listing:
+        _show_tables()
+        return
+    from energate.experiments import run
+
+    summary = run(
+        name,
+        profile=profile,
+        data=split(data),
+        systems=split(system),
+        seeds=seeds,
+        results=results,
+        device=device,
+        jobs=jobs,
+        limit=limit,
+    )
+    _show_summary(summary, results)
+    if summary.n_failed:
+        raise typer.Exit(1)
+
+
+def _show_tables() -> None:
+    from energate.experiments import PROFILES, TABLES
+
+    console = output()
+    for each in TABLES.values():
+        console.print(f"{each.name}: {each.title}", style="bold")
+        console.print(f"  data:    {', '.join(each.data)}")
+        console.print(f"  systems: {', '.join(each.systems)}")
+    rows = table("profile", "what it runs")
+    for key, profile in PROFILES.items():
+        rows.add_row(key, profile.about)
+    console.print()
+    show(rows)
+
+
+def _show_summary(summary: "Summary", results: Path) -> None:
+    counts = {
+        "done": summary.n_done,
+        "there already": summary.n_skipped,
+        "failed": summary.n_failed,
+        "left": summary.n_left,
+    }
+    console = output()
+    console.print(
+        f"Cells: {', '.join(f'{count} {word}' for word, count in counts.items())}; {duration(summary.seconds)}."
+    )
+    for line in summary.failed:
+        say(f"failed: {line}", "red")
+    if summary.n_left:
+        console.print("The time limit came first: the same command goes on where it stopped.")
+    if summary.n_done or summary.n_skipped:
+        console.print(f"Write the report with: energate report {shlex.quote(str(results))}", soft_wrap=True)
+
+
+def duration(seconds: float) -> str:
+    """A time in words, to the second: "3 min 2 s"."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    words = [f"{hours} h" if hours else "", f"{minutes} min" if minutes or hours else "", f"{rest} s"]
+    return " ".join(word for word in words[: 2 if hours else 3] if word)
+
+
+@plainly("Nothing is half-written: the same command writes the report anew.")
+def report(
+    results: Annotated[Path, typer.Argument(metavar="RESULTS", help="The folder that `energate bench` filled.")],
+    output_: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The page; Markdown and CSV go beside it.")
+    ] = Path("report.html"),
+) -> None:
+    """Write a report of all results in a folder: one page in HTML, tables in Markdown and CSV."""
+    from energate.experiments import write_report
+
+    for kind, path in write_report(results, output_).items():
+        output().print(f"{kind}: {path}", soft_wrap=True)

@@ -1,0 +1,258 @@
+"""`energate data`: list the data sets, fetch or make them as files, and look at them."""
+
+import json
+import re
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from energate.cli._console import messages, output, plainly, say, split, table
+from energate.cli._console import show as show_rows
+from energate.errors import InputError
+
+if TYPE_CHECKING:
+    from energate.datasets import Dataset
+
+app = typer.Typer(help="Data sets: list them, fetch or make them, look at them.", no_args_is_help=True)
+
+_PARTS = ("train", "valid", "test")
+_TABLES = (".csv", ".tsv", ".parquet", ".npz")
+_WIDE = 110
+_KEPT = "Sets that were finished are kept; the same command does the rest."
+
+_Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Data sets; `energate data list` shows them.")]
+_Folder = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write to.")]
+_Seed = Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")]
+_Source = Literal["auto", "folder", "download", "generate"]
+_Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that have other content.")]
+
+# --- list --------------------------------------------------------------------------------------------------------
+
+
+@app.command("list")
+@plainly("Nothing was written.")
+def show_list(
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, for other programs.")] = False,
+) -> None:
+    """List the data sets, and where each can come from on this machine.
+
+    folder: the folder that ENERGATE_DATA names has its files.  cache: it was downloaded before.  generate: its rule
+    can make it here.  `energate data get` takes the first of these; without any, the original is downloaded.
+    """
+    from energate.datasets import NAMES, describe
+    from energate.datasets._store import at_hand
+
+    sets = [describe(name) for name in NAMES]
+    if as_json:
+        content = [
+            {
+                "name": each.name,
+                "sizes": dict(zip(_PARTS, each.sizes, strict=True)),
+                "n_classes": each.n_classes,
+                "shape": each.shape,
+                "rule": each.rule,
+                "at_hand": at_hand(each),
+            }
+            for each in sets
+        ]
+        typer.echo(json.dumps(content, indent=2))
+        return
+    # A narrow terminal shows no rules: broken into many short lines they would hide the rest.
+    rule = ["rule"] if output().width >= _WIDE else []
+    rows = table("name", *_PARTS, "classes", "at hand", *rule, right=(*_PARTS, "classes"))
+    for column in rows.columns[:6]:
+        column.no_wrap = True
+    for each in sets:
+        cells = [each.name, *(f"{size:,}" for size in each.sizes), str(each.n_classes), ", ".join(at_hand(each)) or "-"]
+        rows.add_row(*cells, *([each.rule] if rule else []))
+    show_rows(rows)
+
+
+# --- get and make ------------------------------------------------------------------------------------------------
+
+
+@app.command()
+@plainly(_KEPT)
+def get(
+    names: _Names,
+    folder: _Folder = Path(),
+    cache: Annotated[Path | None, typer.Option(metavar="DIR", help="Where downloaded archives are kept.")] = None,
+    source: Annotated[_Source, typer.Option(help="auto: the first of the others that has the set.")] = "auto",
+    seed: _Seed = 0,
+    overwrite: _Overwrite = False,
+) -> None:
+    """Get data sets as NPZ files, and say where their rows come from."""
+    _save(names, folder, seed, source, cache, overwrite)
+
+
+@app.command()
+@plainly(_KEPT)
+def make(names: _Names, folder: _Folder = Path(), seed: _Seed = 0, overwrite: _Overwrite = False) -> None:
+    """Make data sets by their published rules, with a seed of your own, as NPZ files.
+
+    Sets of digits and of photographs take mnist.npz and natural_images20.npz from the folder ENERGATE_DATA names.
+    """
+    _save(names, folder, seed, "generate", None, overwrite)
+
+
+def _save(names: list[str], folder: Path, seed: int, source: str, cache: Path | None, overwrite: bool) -> None:
+    from energate.datasets import describe
+    from energate.datasets._store import save_dataset
+
+    wanted = split(names) or []
+    for name in wanted:
+        describe(name)  # a wrong name is told before any work is done
+    for name in wanted:
+        data = _load(name, seed, source, cache)
+        with messages().status(f"{name}: writing"):
+            saved = save_dataset(data, folder, overwrite=overwrite)
+        _show_parts(data)
+        state = "wrote" if saved.new else "there already, with these rows:"
+        output().print(f"{state} {saved.path} ({_size(saved.n_bytes)}, sha256 {saved.sha256})\n", soft_wrap=True)
+
+
+def _load(name: str, seed: int, source: str, cache: Path | None = None) -> "Dataset":
+    """A data set; warnings, such as that rows are generated, become lines."""
+    from energate.datasets import load
+
+    with messages().status(f"{name}: loading"), warnings.catch_warnings(record=True) as notes:
+        warnings.simplefilter("always", UserWarning)
+        data = load(name, seed, source=source, cache=cache)
+    for note in notes:
+        say(f"Note: {note.message}", "yellow")
+    return data
+
+
+def _show_parts(data: "Dataset") -> None:
+    origin, drawn = data.provenance["source"], data.provenance["seed"]
+    title = f"{data.name}, source: {origin}" + (f", seed {drawn}" if drawn is not None else "")
+    rows = table("part", "rows", "pixels", "provenance", "sha256 of x", right=("rows", "pixels"))
+    for part in _PARTS:
+        n_rows, n_pixels = getattr(data, f"X_{part}").shape
+        words, digest = data.provenance[part], data.provenance["sha256"][f"X_{part}"]
+        rows.add_row(part, f"{n_rows:,}", str(n_pixels), words, digest[:16])
+    output().print(title, style="bold")
+    show_rows(rows)
+
+
+def _size(n_bytes: int) -> str:
+    return f"{n_bytes / 1e6:.1f} MB" if n_bytes >= 1e5 else f"{n_bytes / 1e3:.1f} kB"
+
+
+# --- show --------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+@plainly("No picture was written.")
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME|FILE", help="A data set, or a table of your own.")],
+    picture: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The picture; NAME-PART.png if left out.")
+    ] = None,
+    part: Annotated[Literal["train", "valid", "test"], typer.Option(help="Which rows.")] = "train",
+    rows: Annotated[int | None, typer.Option(min=1, help="Rows of images for each class.")] = None,
+    columns: Annotated[int, typer.Option(min=1, help="Images in each row.")] = 12,
+    transpose: Annotated[bool, typer.Option("--transpose", help="Swap height and width: digits stand up.")] = False,
+    source: Annotated[_Source, typer.Option(help="As for `get`.")] = "auto",
+    seed: _Seed = 0,
+    target: Annotated[str | None, typer.Option(help="Of your own table: the column with the classes.")] = None,
+    shape: Annotated[
+        str | None, typer.Option(metavar="HxW", help="Of your own table: its rows are images of this size.")
+    ] = None,
+) -> None:
+    """Draw a contact sheet: images of each class of a data set, drawn at random under the seed.
+
+    Of a table of your own (.csv, .tsv, .parquet or .npz) it prints what is in it; with --shape it draws, too.
+    """
+    if picture is not None and picture.suffix.lower() not in (".png", ".pdf", ".svg"):
+        raise InputError(f"A picture must be a .png, .pdf or .svg file; got {str(picture)!r}.")
+    options = {"n_rows": rows, "n_columns": columns, "transpose": transpose, "seed": seed}
+    if Path(name).suffix.lower() in _TABLES:
+        _show_table(Path(name), target, shape, picture, options)
+        return
+    from energate.datasets import describe
+    from energate.datasets.sheets import CLASS_NAMES
+
+    about = describe(name)
+    if target is not None or shape is not None:
+        raise InputError("--target and --shape are for a table of your own, such as pixels.csv; leave them out.")
+    data = _load(name, seed, source)
+    X, y = getattr(data, f"X_{part}"), getattr(data, f"y_{part}")
+    _draw(
+        picture or Path(f"{name}-{part}.png"),
+        X,
+        y,
+        data.shape,
+        title=f"{name}, {part}: {data.provenance[part]}",
+        caption=f"{len(X):,} rows: {about.rule}",
+        class_names=CLASS_NAMES.get(name),
+        limits=(0, 1),
+        **options,
+    )
+
+
+def _show_table(
+    path: Path, target: str | None, shape: str | None, picture: Path | None, options: dict[str, Any]
+) -> None:
+    from energate.datasets import load_table
+
+    if target is None:
+        raise InputError(f"Say which column of {path.name} holds the classes: --target NAME.")
+    if picture is not None and shape is None:
+        raise InputError("A picture of a table needs the size of its images: --shape 28x28, say.")
+    size = _parsed(shape) if shape is not None else None
+    X, y, names = load_table(path, target)
+    _summarise(path, X, y, names, target)
+    if size is not None:
+        caption = f"{size[0]} x {size[1]} pixels"
+        _draw(picture or Path(f"{path.stem}.png"), X, y, size, title=path.name, caption=caption, **options)
+
+
+def _parsed(shape: str) -> tuple[int, int]:
+    match = re.fullmatch(r"([1-9]\d*)\s*[xX,]\s*([1-9]\d*)", shape.strip())
+    if match is None:
+        raise InputError(f"--shape must be height x width, such as 28x28; got {shape!r}.")
+    return int(match[1]), int(match[2])
+
+
+def _summarise(path: Path, X: Any, y: Any, names: list[str], target: str) -> None:
+    import numpy as np
+
+    missing = np.isnan(X).sum(0)
+    rows = table("", "")
+    rows.add_row("rows", f"{len(X):,}")
+    rows.add_row("columns", f"{X.shape[1]:,}: {_some(names)}")
+    rows.add_row("target", f"{target}: {_about_target(y)}")
+    found = [f"{name} {count:,}" for name, count in zip(names, missing.tolist(), strict=True) if count]
+    rows.add_row("missing", f"{missing.sum():,}" + (f": {_some(found)}" if found else ""))
+    output().print(str(path), style="bold")
+    show_rows(rows)
+
+
+def _about_target(y: Any) -> str:
+    import numpy as np
+
+    if y.ndim > 1:
+        return f"{y.shape[1]} labels for each row"
+    values, counts = np.unique(y, return_counts=True)
+    if y.dtype.kind == "f" and (values != np.round(values)).any():
+        return f"numbers from {values[0]:g} to {values[-1]:g}, no classes"
+    classes = [f"{value} ({count:,})" for value, count in zip(values.tolist(), counts.tolist(), strict=True)]
+    return f"{len(classes)} classes: {_some(classes)}"
+
+
+def _some(words: list[str], n_most: int = 10) -> str:
+    return ", ".join(words[:n_most]) + (f" and {len(words) - n_most:,} more" if len(words) > n_most else "")
+
+
+def _draw(picture: Path, X: Any, y: Any, shape: tuple[int, int], **options: Any) -> None:
+    from energate.datasets._store import written_whole
+    from energate.datasets.sheets import contact_sheet
+
+    with messages().status("drawing"):
+        figure = contact_sheet(X, y, shape, **options)
+        with written_whole(picture) as file:
+            figure.savefig(file, format=picture.suffix[1:].lower())
+    output().print(f"wrote {picture}", soft_wrap=True)

@@ -1,0 +1,40 @@
+"""The paper's tables as data, run cell by cell into files, and reports of those files."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from energate.experiments.report import markdown_table, write_report
+    from energate.experiments.running import Event, Summary, run
+    from energate.experiments.tables import PROFILES, TABLES, Profile, Table
+
+# Imported on first use: a report needs no torch, and listing the tables needs nothing.
+_HOME = {
+    "PROFILES": "tables",
+    "TABLES": "tables",
+    "Event": "running",
+    "Profile": "tables",
+    "Summary": "running",
+    "Table": "tables",
+    "markdown_table": "report",
+    "run": "running",
+    "write_report": "report",
+}
+
+__all__ = [
+    "PROFILES",
+    "TABLES",
+    "Event",
+    "Profile",
+    "Summary",
+    "Table",
+    "markdown_table",
+    "run",
+    "write_report",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'energate.experiments' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"energate.experiments.{_HOME[name]}"), name)

@@ -1,0 +1,193 @@
+"""The report's page: the headline of each table, where the time went, what is not shown."""
+
+from collections.abc import Sequence
+
+from energate.experiments._cells import Cell, Results
+from energate.experiments._compare import LEVEL, Comparison, Entry, Row, mean_spread, origin_words
+from energate.experiments._pictures import escape
+from energate.experiments._sections import DIFFERENCES, data_section
+from energate.experiments._style import CSS
+from energate.experiments._words import ABSENT, duration, number, table, warning, with_spread
+
+_MOST_NOTES = 100
+
+
+def page(results: Results, tables: Sequence[Comparison]) -> str:
+    """The whole page as HTML, complete in itself."""
+    title = " · ".join(dict.fromkeys(comparison.title for comparison in tables))
+    body = [f"<header><h1>{escape(title)}</h1>{_facts(results.cells)}{_contents(tables)}</header><main>"]
+    for t, comparison in enumerate(tables):
+        body.append(f'<section id="table-{t}"><h2>{escape(comparison.title)}: test errors</h2>')
+        body.append(_headline(comparison, t))
+        body.append(_times(comparison, results, t))
+        body.append(f"<h3>Data sets one by one</h3><p>{escape(DIFFERENCES)}</p>")
+        body += [data_section(comparison, row, results, f"data-{t}-{r}") for r, row in enumerate(comparison.rows)]
+        body.append("</section>")
+    body.append(_notes(results.notes))
+    body.append("</main><footer>Everything on this page comes from the files of the results; nothing is loaded from ")
+    body.append("elsewhere.</footer>")
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f"<title>{escape(title)}</title><style>{CSS}</style></head>\n<body>{chr(10).join(body)}</body></html>\n"
+    )
+
+
+def _facts(cells: Sequence[Cell]) -> str:
+    done = sum(cell.test_error is not None for cell in cells)
+    facts = [f"{done} results" + (f", {len(cells) - done} failed" if done < len(cells) else "")]
+    for name, values in (
+        ("profile", {cell.profile for cell in cells}),
+        ("device", {cell.device for cell in cells}),
+        ("energate", {cell.versions.get("energate", "") for cell in cells}),
+        ("run", {cell.date for cell in cells}),
+    ):
+        shown = sorted(values - {""})
+        if shown:
+            between = f"{shown[0]} to {shown[-1]}" if name == "run" and len(shown) > 1 else ", ".join(shown)
+            facts.append(f"{name} {between}")
+    return f'<p class="muted">{escape(" · ".join(facts))}</p>'
+
+
+def _contents(tables: Sequence[Comparison]) -> str:
+    links = []
+    for t, comparison in enumerate(tables):
+        links.append((f"table-{t}", comparison.title if len(tables) > 1 else "Test errors"))
+        links.append((f"time-{t}", "Time"))
+        links += [(f"data-{t}-{r}", row.label) for r, row in enumerate(comparison.rows)]
+    shown = "".join(f'<a href="#{anchor}">{escape(name)}</a>' for anchor, name in links)
+    return f'<nav aria-label="Contents">{shown}</nav>'
+
+
+# --- the headline --------------------------------------------------------------------------------------------------
+
+
+def explanation(comparison: Comparison) -> str:
+    """How the headline table is to be read, in plain text without its marks."""
+    n = len(comparison.seeds)
+    spread = f"mean ± sample standard deviation over {n} seeds" if n > 1 else "one seed"
+    entries = [entry for row in comparison.rows for entry in row.entries.values()]
+    paper = " The paper's figure stands with it." if any(e.published is not None for e in entries) else ""
+    return (
+        f"Test error in percent: {spread}.{paper} Bold: the lowest mean of the row. ≈: not significantly worse than it "
+        f"(p ≥ {LEVEL:g}, paired over the same test rows, not corrected for the number of systems)."
+    )
+
+
+def _headline(comparison: Comparison, t: int) -> str:
+    head = "".join(
+        f'<th scope="col"{_ours(comparison, system)}>{escape(label)}</th>'
+        for system, label in comparison.systems.items()
+    )
+    body = []
+    for r, row in enumerate(comparison.rows):
+        words = origin_words(row.cells)
+        sign = '<span class="bad" title="see the warning below">⚠ </span>' if row.warnings else ""
+        name = f'{sign}<a href="#data-{t}-{r}">{escape(row.label)}</a>' + (
+            f"<small>{escape(words)}</small>" if words else ""
+        )
+        cells = "".join(_entry(row, system, len(comparison.seeds)) for system in comparison.systems)
+        body.append(f'<tr><th scope="row">{name}</th>{cells}</tr>')
+    dagger = " †: a system of this project." if comparison.ours else ""
+    warned = [row for row in comparison.rows if row.warnings]
+    return (
+        f'<div class="scroll" tabindex="0"><table class="headline">'
+        f"<caption><span>{escape(explanation(comparison))}{dagger}</span></caption>"
+        f'<thead><tr><th scope="col" class="text">data set</th>{head}</tr></thead>'
+        f"<tbody>{''.join(body)}</tbody></table></div>" + "".join(warning(row.warnings, row.label) for row in warned)
+    )
+
+
+def _ours(comparison: Comparison, system: str) -> str:
+    return ' class="ours" title="a system of this project"' if system in comparison.ours else ""
+
+
+def _entry(row: Row, system: str, n_seeds: int) -> str:
+    entry = row.entries.get(system)
+    if entry is None:
+        return '<td class="muted" title="no file">not run</td>'
+    paper = f"<small>paper {number(entry.published)}</small>" if entry.published is not None else ""
+    failed = _failed(entry)
+    if not entry.cells:
+        return f"<td>{failed}{paper}</td>"
+    shown = with_spread([cell.test_error for cell in entry.cells if cell.test_error is not None])
+    seeds = ", ".join(str(cell.seed) for cell in entry.cells)
+    title = f"{len(entry.cells)} seed{'s' if len(entry.cells) > 1 else ''} ({seeds})"
+    short = "" if len(entry.cells) == n_seeds else f"<small>{len(entry.cells)} of {n_seeds} seeds</small>"
+    if system in row.best:
+        below = f"{paper}{short}{failed}"
+        return f'<td class="best" title="lowest mean of the row; {title}"><strong>{shown}</strong>{below}</td>'
+    if system in row.close:
+        title = f"not significantly worse than the best: p = {row.close[system]:.2g}; {title}"
+        shown = f'<span class="sign">≈</span>{shown}'
+    return f'<td title="{title}">{shown}{paper}{short}{failed}</td>'
+
+
+def _failed(entry: Entry) -> str:
+    if not entry.failed:
+        return ""
+    errors = " | ".join(f"seed {cell.seed}: {cell.error}" for cell in entry.failed)
+    which = "failed" if not entry.cells else f"{len(entry.failed)} failed"
+    return f'<small class="bad" title="{escape(errors)}">{which}</small>'
+
+
+# --- time and notes ------------------------------------------------------------------------------------------------
+
+
+def _times(comparison: Comparison, results: Results, t: int) -> str:
+    searched: dict[str, float] = {}
+    devices: dict[str, float] = {}
+    for row in comparison.rows:
+        for system, entry in row.entries.items():
+            seconds, device = search_seconds(entry, results)
+            searched[system] = searched.get(system, 0.0) + seconds
+            devices[device] = devices.get(device, 0.0) + seconds
+            for cell in [*entry.cells, *entry.failed]:
+                devices[cell.device] = devices.get(cell.device, 0.0) + sum(cell.seconds.values())
+    rows = []
+    totals = {}
+    for system, label in comparison.systems.items():
+        cells = [cell for row in comparison.rows if system in row.entries for cell in row.entries[system].cells]
+        fit = [cell.seconds["fit"] for cell in cells if "fit" in cell.seconds]
+        predict = [cell.seconds["predict"] for cell in cells if "predict" in cell.seconds]
+        totals[system] = sum(fit) + sum(predict) + searched.get(system, 0.0)
+        mean = duration(mean_spread(fit)[0]) if fit else ABSENT
+        rows.append((system, label, len(cells), mean, sum(fit), sum(predict), searched.get(system, 0.0)))
+    longest = max(totals.values(), default=0.0) or 1.0
+    body = [
+        f'<tr><th scope="row">{escape(label)}</th><td>{n}</td><td>{mean}</td><td>{duration(fit)}</td>'
+        f"<td>{duration(predict)}</td><td>{duration(search) if search else ABSENT}</td>"
+        f"<td>{duration(totals[system])}</td>"
+        f'<td class="text" aria-hidden="true" style="width:12rem">'
+        f'<span class="bar" style="width:{100 * totals[system] / longest:.1f}%"></span></td></tr>'
+        for system, label, n, mean, fit, predict, search in rows
+    ]
+    head = ["system", "fits", "mean fit", "all fits", "all predictions", "searches", "together"]
+    by_device = "; ".join(f"{escape(name or 'unknown device')}: {duration(s)}" for name, s in sorted(devices.items()))
+    return (
+        f'<h3 id="time-{t}">Where the time goes</h3>'
+        + table(head, body, "Wall-clock time, summed over data sets and seeds.", empty=1)
+        + f"<p>By device, with failed runs: {by_device}.</p>"
+    )
+
+
+def search_seconds(entry: Entry, results: Results) -> tuple[float, str]:
+    """How long the search for an entry's hyper-parameters took, once for all its seeds, and where it ran."""
+    cells = [*entry.cells, *entry.failed]
+    found = next((results.searches[cell.folder] for cell in cells if cell.folder in results.searches), None)
+    if found is not None and found.seconds is not None:
+        return found.seconds, found.device or cells[0].device
+    seconds = next((cell.search_seconds for cell in cells if cell.search_seconds is not None), 0.0)
+    return seconds, cells[0].device
+
+
+def _notes(notes: Sequence[str]) -> str:
+    if not notes:
+        return ""
+    items = "".join(f"<li>{escape(note)}</li>" for note in notes[:_MOST_NOTES])
+    more = f"<li>and {len(notes) - _MOST_NOTES} more</li>" if len(notes) > _MOST_NOTES else ""
+    return (
+        '<section id="not-shown"><h2>Not shown</h2>'
+        f'<div class="warn" role="note"><ul>{items}{more}</ul></div></section>'
+    )

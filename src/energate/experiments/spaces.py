@@ -1,0 +1,155 @@
+"""What is searched over: for every system and data set a short list of configurations.
+
+The lists were drawn up from runs that looked at validation rows only.  Those of one program (same sizes, epochs and
+scaling) train together; the choice between them is made on the validation rows of each run.
+"""
+
+from itertools import product
+from typing import Any
+
+from energate.errors import InputError
+
+Config = dict[str, Any]
+
+ENERGY_UNITS = {"aes": "mean", "caes": "covariance", "mcaes": "mean-covariance"}
+#: classifiers of one configuration that are averaged, all trained as one program
+MEMBERS = 4
+
+# Two ways to fine-tune: from a small scale with large steps, or from the calibrated scale with small ones.
+_LARGE_STEPS = {"start_scale": 0.1, "fine_tune_learning_rate": 1e-2}
+_SMALL_STEPS = {"start_scale": None, "fine_tune_learning_rate": 1e-3}
+_ENERGY: Config = {
+    "n_hidden": 300,
+    "n_factors": 300,
+    "scaling": "unit",
+    "noise": "masking",
+    "noise_level": 0.5,
+    "learning_rate": 1e-3,
+    "pretrain_epochs": 100,
+    "max_epochs": 40,
+    "validate_every": 4,
+    "n_iter_no_change": 1000,
+    "batch_size": 100,
+}
+
+
+def _hybrids(weights: tuple[float, ...], noises: tuple[float, ...], **shared: Any) -> list[Config]:
+    """Configurations that differ in the weight of the denoising loss and in the noise of fine-tuning."""
+    return [
+        {**_ENERGY, **shared, "generative_weight": weight, "fine_tune_noise_level": noise}
+        for weight, noise in product(weights, noises)
+    ]
+
+
+def _energy_space(data: str) -> list[Config]:
+    if data == "rectangles":
+        small = {"n_hidden": 100, "n_factors": 100, "pretrain_epochs": 40, "scaling": "standard", "noise": "gaussian"}
+        only_calibrated = [{**_ENERGY, **small, "generative_weight": 0.0, "noise_level": 0.3, "max_epochs": 0}]
+        return only_calibrated + [
+            {**hybrid, "noise_level": noise}
+            for noise in (0.1, 0.3)
+            for hybrid in _hybrids((1.0, 10.0), (noise,), **small, **_LARGE_STEPS)
+        ]
+    if data == "rectangles-images":
+        return _hybrids((10.0, 30.0, 100.0), (0.05, 0.1), scaling="none", max_epochs=50, **_SMALL_STEPS)
+    if data == "convex":
+        return _hybrids((3.0, 10.0, 30.0), (0.05, 0.1), n_hidden=600, n_factors=600, **_LARGE_STEPS)
+    if data == "mnist-small":
+        return _hybrids((0.3, 1.0, 3.0), (0.2, 0.3), learning_rate=3e-3, **_LARGE_STEPS)
+    if data == "mnist-rotated":
+        shared = {"n_hidden": 400, "n_factors": 400, "learning_rate": 3e-3}
+        return _hybrids((0.3, 1.0, 3.0), (0.2, 0.3), **shared, **_LARGE_STEPS)
+    if data == "mnist-random":
+        return _hybrids((3.0, 10.0, 30.0), (0.1, 0.2), pretrain_epochs=60, **_SMALL_STEPS)
+    if data == "mnist-rotated-images":
+        return _hybrids((10.0, 30.0, 100.0), (0.0, 0.05), scaling="none", max_epochs=60, **_SMALL_STEPS)
+    return _hybrids((0.3, 3.0), (0.2,), **_LARGE_STEPS)
+
+
+def _quick_energy(data: str) -> Config:
+    shared: Config = {"n_hidden": 100, "n_factors": 100, "pretrain_epochs": 20, "max_epochs": 15}
+    if data == "rectangles":
+        shared |= {"scaling": "standard", "noise": "gaussian", "noise_level": 0.3, "pretrain_epochs": 40}
+        return _hybrids((1.0,), (0.3,), **shared, **_LARGE_STEPS)[0]
+    if data == "convex":
+        shared |= {"n_hidden": 200, "n_factors": 200}
+    return _hybrids((3.0,), (0.1,), **shared, **_LARGE_STEPS)[0]
+
+
+def _deep_space(data: str) -> list[Config]:
+    shared: Config = {"scaling": "none", "max_epochs": 150 if data == "rectangles" else 40, "n_iter_no_change": 1000}
+    if data == "convex":
+        shared["augment"] = "symmetries"
+    return [{**shared, "pooling": "flatten", "n_blocks": 1}, {**shared, "pooling": "mean", "n_blocks": 2}]
+
+
+_NETWORKS: dict[str, list[Config]] = {
+    "rbm": [
+        {"n_hidden": n_hidden, "pretrain_learning_rate": rate, "learning_rate": 1e-3}
+        for n_hidden, rate in product((500, 1500), (3e-4, 3e-3))
+    ],
+    "saa3": [
+        {"n_hidden": n_hidden, "noise_level": noise, "learning_rate": rate}
+        for n_hidden, noise, rate in ((300, 0.1, 1e-3), (800, 0.1, 3e-4), (800, 0.25, 3e-4), (800, 0.5, 3e-4))
+    ],
+    "gsm": [
+        {"n_hidden": size, "n_factors": size, "weight_decay": decay, "learning_rate": rate}
+        for size, decay, rate in ((100, 1e-4, 1e-3), (200, 1e-4, 1e-3), (200, 1e-3, 1e-3), (200, 1e-5, 3e-4))
+    ],
+    "mlp": [
+        {"n_hidden": n_hidden, "input_dropout": dropout}
+        for n_hidden, dropout in product((500, 1500), (0.1, 0.3))
+    ],
+}
+_QUICK_NETWORKS: dict[str, Config] = {
+    "rbm": {"n_hidden": 200, "pretrain_epochs": 20, "max_epochs": 20},
+    "saa3": {"n_hidden": 200, "pretrain_epochs": 10, "max_epochs": 20, "learning_rate": 1e-3},
+    "gsm": {"n_hidden": 100, "n_factors": 100, "max_epochs": 20},
+    "mlp": {"n_hidden": 300, "max_epochs": 20},
+    "deep": {"channels": 8, "n_hidden": 16, "max_epochs": 6, "scaling": "none"},
+}
+_SVM = [{"C": C, "gamma": gamma} for C, gamma in product((1.0, 10.0, 100.0), (0.003, 0.01, 0.03))]
+
+#: the grids printed in the paper; its two sentences on weight decay contradict each other, this takes the second
+_PAPER = [
+    {
+        **_ENERGY,
+        "optimizer": "sgd",
+        "learn_scale": False,
+        "scaling": "none",
+        "n_hidden": n_hidden,
+        "n_factors": n_hidden,
+        "noise_level": noise,
+        "learning_rate": rate,
+        "fine_tune_learning_rate": rate,
+        "weight_decay": 1e-4,
+        "generative_weight": 0.0,
+    }
+    for n_hidden, noise, rate in product((100, 300), (0.1, 0.3, 0.5), (1e-3, 1e-4))
+]
+
+
+def space(system: str, data: str, search: bool) -> list[Config]:
+    """The configurations to choose from; without ``search`` a single one, for two cores."""
+    if system in ENERGY_UNITS:
+        return _energy_space(data) if search else [_quick_energy(data)]
+    if system == "deep":
+        return _deep_space(data) if search else [_QUICK_NETWORKS["deep"]]
+    if system in _NETWORKS:
+        return _NETWORKS[system] if search else [_QUICK_NETWORKS[system]]
+    if system == "svm":
+        return _SVM if search else [{"C": 10.0, "gamma": "scale"}]
+    units, _, variant = system.partition("-")
+    if units in ENERGY_UNITS and variant in ("paper", "printed"):
+        return _PAPER if search else _PAPER[:1]
+    if units in ENERGY_UNITS and variant in VARIANTS:
+        return [{**config, **VARIANTS[variant]} for config in space(units, data, search)]
+    raise InputError(f"There is no space for the system {system!r}.")
+
+
+#: how a system of the ablation differs from the one it is named after
+VARIANTS: dict[str, Config] = {
+    "calibrated": {"max_epochs": 0, "generative_weight": 0.0, "fine_tune_noise_level": 0.0},
+    "discriminative": {"generative_weight": 0.0},
+    "single": {},
+}
