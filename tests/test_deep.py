@@ -36,7 +36,7 @@ def digits(n_rows: int = 150) -> tuple[np.ndarray, np.ndarray]:
 def network(shape: tuple[int, int] = (8, 8), pooling: str = "flatten", **options: Any) -> DeepNetwork:
     """A network of float64 whose parameters are all random."""
     heads = ImageHeads(shape, 3, 5, 8, 1, pooling)
-    made = DeepNetwork(heads, **{"shift": (1, 1), "symmetries": False, "dropout": 0.0, **options}).double()
+    made = DeepNetwork(heads, **{"shift": (1, 1), "augment": "shifts", "dropout": 0.0, **options}).double()
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.add_(0.2 * torch.randn(parameter.shape, dtype=torch.float64))
@@ -141,7 +141,7 @@ def test_training_sees_all_shifts_and_scoring_sees_none() -> None:
     expected = {tuple(shift_images(images, torch.tensor([d]), torch.tensor([r])).flatten().tolist()) for d, r in moves}
     assert len(expected) == 15
     assert drawn(made, v) == expected
-    assert len(drawn(network(shift=(0, 0), symmetries=True), v)) == 8
+    assert len(drawn(network(shift=(0, 0), augment="symmetries"), v)) == 8
     assert drawn(network(shift=(0, 0)), v) == {tuple(v[0].tolist())}
     assert torch.equal(made(v), made(v))
     draws = [made(v, torch.Generator().manual_seed(seed)) for seed in range(6)]
@@ -241,7 +241,7 @@ def test_a_gpu_gives_the_energies_of_the_cpu() -> None:
         ({"channels": 12}, "`channels` must be a multiple of 8; got 12"),
         ({"channels": 4}, "`channels` must be a whole number of at least 8; got 4"),
         ({"input_dropout": 1}, "`input_dropout` must be a number of at least 0 and below 1; got 1"),
-        ({"augment": "flips"}, "`augment` must be one of shifts, none, symmetries; got 'flips'"),
+        ({"augment": "flips"}, "`augment` must be one of shifts, none, symmetries, turns; got 'flips'"),
         ({"pooling": "max"}, "`pooling` must be one of flatten, mean; got 'max'"),
         ({"shape": "square"}, "`shape` must be 'auto', or height and width of images of 64 pixels; got 'square'"),
         ({"shape": (8, 9)}, r"`shape` must be .*; got \(8, 9\)"),

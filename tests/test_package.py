@@ -42,6 +42,7 @@ ALLOWED = {
     "persistence": {"__init__", "estimators"},
     "tuning": {"calibration", "training", "stages", "estimators"},
     "datasets": set(),
+    "experiments": {"calibration", "units", "training", "estimators", "baselines", "datasets"},
     "cli": {"__init__", "datasets", "experiments"},
     "__main__": {"cli"},
 }

@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
 from energate.errors import InputError
-from energate.experiments._compare import compare, paired, sign_flip_p
-from energate.experiments._pictures import png
-from energate.experiments._reading import read_results
 from energate.experiments.report import markdown_table, write_report
+from energate.experiments.report._compare import compare, paired, sign_flip_p
+from energate.experiments.report._pictures import png
+from energate.experiments.report._reading import read_results
 
 DIGITS = load_digits()
 SYSTEMS = [

@@ -219,13 +219,7 @@ def minimise(
         weights are no longer finite keeps its best weights (without ``validate``, its last finite ones) and is
         named in ``History.diverged``.
     """
-    if epochs < 0 or int(epochs) != epochs:
-        raise InputError(f"`epochs` must be a whole number of at least 0; got {epochs!r}.")
-    if patience is not None and (patience < 1 or validate is None):
-        raise InputError(f"`patience` must be at least 1 and needs `validate`; got patience={patience!r}.")
-    _check_counts(validate_every=validate_every)
-    if on_divergence not in ("raise", "keep"):
-        raise InputError(f"`on_divergence` must be 'raise' or 'keep'; got {on_divergence!r}.")
+    _check_options(epochs, validate is not None, validate_every, patience, on_divergence)
     stepper = Stepper(parameters, optimizer, learning_rate, momentum, weight_decay)
     factor = _schedule(schedule)
     keeper = Keeper(stepper.tensors) if validate is not None or on_divergence == "keep" else None
@@ -283,6 +277,16 @@ def _schedule(schedule: str | Schedule) -> Schedule:
     if schedule not in SCHEDULES:
         raise InputError(f"`schedule` must be a function or one of {', '.join(SCHEDULES)}; got {schedule!r}.")
     return SCHEDULES[schedule]
+
+
+def _check_options(epochs: int, validates: bool, validate_every: int, patience: int | None, on_divergence: str) -> None:
+    if epochs < 0 or int(epochs) != epochs:
+        raise InputError(f"`epochs` must be a whole number of at least 0; got {epochs!r}.")
+    if patience is not None and (patience < 1 or not validates):
+        raise InputError(f"`patience` must be at least 1 and needs `validate`; got patience={patience!r}.")
+    if on_divergence not in ("raise", "keep"):
+        raise InputError(f"`on_divergence` must be 'raise' or 'keep'; got {on_divergence!r}.")
+    _check_counts(validate_every=validate_every)
 
 
 def _check_first(losses: Tensor) -> None:

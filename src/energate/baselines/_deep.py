@@ -18,7 +18,7 @@ from energate.estimators._loop import Reporter
 from energate.training import corrupt
 from energate.units import NetworkUnits
 
-AUGMENTS = ("shifts", "none", "symmetries")
+AUGMENTS = ("shifts", "none", "symmetries", "turns")
 POOLINGS = ("flatten", "mean")
 GROUP = 8  # channels that are normalised together
 LEAST_SIDE = 8  # a smaller side is not halved: of 28 pixels 7 are left, of 8 pixels 4
@@ -50,6 +50,14 @@ def turn_images(images: Tensor, symmetry: Tensor) -> Tensor:
     images = torch.where(bits[0], images.flip(1), images)
     images = torch.where(bits[1], images.flip(2), images)
     return torch.where(bits[2], images.mT, images)
+
+
+def rotate_images(images: Tensor, angle: Tensor) -> Tensor:
+    """Each of (N, h, w) images turned by its own angle about its middle, read between pixels; borders are repeated."""
+    cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
+    turn = torch.stack([cos, -sin, zero, sin, cos, zero], 1).view(-1, 2, 3)
+    where = nn.functional.affine_grid(turn, [len(images), 1, *images.shape[1:]], align_corners=False)
+    return nn.functional.grid_sample(images.unsqueeze(1), where, padding_mode="border", align_corners=False).squeeze(1)
 
 
 # --- the network -----------------------------------------------------------------------------------------------
@@ -121,13 +129,13 @@ class DeepNetwork(Network):
     #: on a GPU, let training take convolutions in bfloat16; scores are never computed like that
     low_precision = True
 
-    def __init__(self, heads: ImageHeads, shift: Shape, symmetries: bool, dropout: float) -> None:
+    def __init__(self, heads: ImageHeads, shift: Shape, augment: str, dropout: float) -> None:
         super().__init__()
         n_classes, n_hidden = heads.sizes
         self.autoencoder = Autoencoder([NetworkUnits(heads, math.prod(heads.shape))])
         self.B = nn.Parameter(torch.zeros(n_classes))
         self.log_beta = nn.Parameter(torch.tensor(-math.log(n_hidden) / 2))  # energies are sums over the units
-        self.shape, self.shift, self.symmetries, self.dropout = heads.shape, shift, symmetries, dropout
+        self.shape, self.shift, self.way, self.dropout = heads.shape, shift, augment, dropout
 
     def forward(self, v: Tensor, noise: torch.Generator | None = None) -> Tensor:
         if noise is None:
@@ -144,7 +152,10 @@ class DeepNetwork(Network):
     def augment(self, v: Tensor, noise: torch.Generator) -> Tensor:
         """Rows (N, D) as training sees them."""
         images, n_rows = v.unflatten(1, self.shape), len(v)
-        if self.symmetries:
+        if self.way == "turns":
+            angle = torch.rand(n_rows, generator=noise, device=v.device, dtype=v.dtype) * (2 * math.pi)
+            images = rotate_images(images, angle)
+        if self.way == "symmetries":
             images = turn_images(images, torch.randint(8, (n_rows,), generator=noise, device=v.device))
         if any(self.shift):
             images = shift_images(images, *(draw_shifts(n_rows, most, noise) for most in self.shift))
@@ -175,7 +186,8 @@ class DeepEnergyClassifier(NetworkClassifier):
         784), otherwise an image of one line, which is never moved.
     augment : how rows vary in training.  ``"shifts"`` moves them by up to ``shift`` pixels, at most an eighth of a
         side; ``"symmetries"`` also turns them by quarters and mirrors them, which is wrong where that changes the
-        class: digits, or which side of a rectangle is longer; ``"none"`` is for columns that are no image.
+        class: digits, or which side of a rectangle is longer; ``"turns"`` also turns them by any angle, which is right
+        where rows come turned; ``"none"`` is for columns that are no image.
     input_dropout : share of the pixels left out in training.
 
     The other parameters and the attributes are those of all baselines, see `NetworkClassifier`.  ``"unit"`` scales
@@ -242,9 +254,9 @@ class DeepEnergyClassifier(NetworkClassifier):
             if getattr(self, name) not in names:
                 raise InputError(f"`{name}` must be one of {', '.join(names)}; got {getattr(self, name)!r}.")
         height, width = self._shape()
-        if self.augment == "symmetries" and height != width:
+        if self.augment in ("symmetries", "turns") and height != width:
             raise InputError(
-                f"augment='symmetries' turns images, so they must be square; they are {height} x {width}. Use "
+                f"augment={self.augment!r} turns images, so they must be square; they are {height} x {width}. Use "
                 "augment='shifts', or give the `shape`."
             )
         return 0
@@ -270,7 +282,7 @@ class DeepEnergyClassifier(NetworkClassifier):
             heads = ImageHeads(shape, n_classes, self.n_hidden, self.channels, self.n_blocks, self.pooling)
         moves = self.augment != "none" and min(shape) > 1
         down, right = (min(self.shift, side // SHIFT_SHARE) if moves else 0 for side in shape)
-        network = DeepNetwork(heads, (down, right), self.augment == "symmetries", self.input_dropout)
+        network = DeepNetwork(heads, (down, right), self.augment, self.input_dropout)
         return network.to(train.device)
 
     # --- scoring -----------------------------------------------------------------------------------

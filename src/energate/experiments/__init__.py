@@ -5,14 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from energate.experiments.report import markdown_table, write_report
-    from energate.experiments.running import Event, Summary, run
+    from energate.experiments.running import Summary, run
     from energate.experiments.tables import PROFILES, TABLES, Profile, Table
+    from energate.experiments.work import Event
 
 # Imported on first use: a report needs no torch, and listing the tables needs nothing.
 _HOME = {
     "PROFILES": "tables",
     "TABLES": "tables",
-    "Event": "running",
+    "Event": "work",
     "Profile": "tables",
     "Summary": "running",
     "Table": "tables",

@@ -8,17 +8,17 @@ from itertools import product
 from typing import Any
 
 from energate.errors import InputError
+from energate.experiments.printed import PRINTED_SIZE
 
 Config = dict[str, Any]
 
 ENERGY_UNITS = {"aes": "mean", "caes": "covariance", "mcaes": "mean-covariance"}
-#: classifiers of one configuration that are averaged, all trained as one program
-MEMBERS = 4
 
 # Two ways to fine-tune: from a small scale with large steps, or from the calibrated scale with small ones.
 _LARGE_STEPS = {"start_scale": 0.1, "fine_tune_learning_rate": 1e-2}
 _SMALL_STEPS = {"start_scale": None, "fine_tune_learning_rate": 1e-3}
 _ENERGY: Config = {
+    "n_members": 4,  # classifiers of one configuration that are averaged, all trained as one program
     "n_hidden": 300,
     "n_factors": 300,
     "scaling": "unit",
@@ -42,14 +42,16 @@ def _hybrids(weights: tuple[float, ...], noises: tuple[float, ...], **shared: An
 
 
 def _energy_space(data: str) -> list[Config]:
-    if data == "rectangles":
-        small = {"n_hidden": 100, "n_factors": 100, "pretrain_epochs": 40, "scaling": "standard", "noise": "gaussian"}
-        only_calibrated = [{**_ENERGY, **small, "generative_weight": 0.0, "noise_level": 0.3, "max_epochs": 0}]
-        return only_calibrated + [
-            {**hybrid, "noise_level": noise}
+    if data == "rectangles":  # the best epochs are the first ones
+        shared = {"n_hidden": 100, "n_factors": 100, "pretrain_epochs": 30, "validate_every": 1}
+        kinds = ({"scaling": "standard", "noise": "gaussian"}, {"scaling": "none"})
+        hybrids = [
+            {**hybrid, **kind, "noise_level": noise}
+            for kind in kinds
             for noise in (0.1, 0.3)
-            for hybrid in _hybrids((1.0, 10.0), (noise,), **small, **_LARGE_STEPS)
+            for hybrid in _hybrids((0.1, 1.0), (noise,), **shared, **_LARGE_STEPS)
         ]
+        return hybrids + [{**hybrids[i], "max_epochs": 0} for i in (0, 2, 4, 6)]
     if data == "rectangles-images":
         return _hybrids((10.0, 30.0, 100.0), (0.05, 0.1), scaling="none", max_epochs=50, **_SMALL_STEPS)
     if data == "convex":
@@ -67,20 +69,28 @@ def _energy_space(data: str) -> list[Config]:
 
 
 def _quick_energy(data: str) -> Config:
-    shared: Config = {"n_hidden": 100, "n_factors": 100, "pretrain_epochs": 20, "max_epochs": 15}
+    shared: Config = {
+        "n_members": 1,
+        "n_hidden": 100,
+        "n_factors": 100,
+        "pretrain_epochs": 20,
+        "max_epochs": 12,
+        "validate_every": 3,
+    }
     if data == "rectangles":
         shared |= {"scaling": "standard", "noise": "gaussian", "noise_level": 0.3, "pretrain_epochs": 40}
         return _hybrids((1.0,), (0.3,), **shared, **_LARGE_STEPS)[0]
-    if data == "convex":
-        shared |= {"n_hidden": 200, "n_factors": 200}
     return _hybrids((3.0,), (0.1,), **shared, **_LARGE_STEPS)[0]
 
 
 def _deep_space(data: str) -> list[Config]:
     shared: Config = {"scaling": "none", "max_epochs": 150 if data == "rectangles" else 40, "n_iter_no_change": 1000}
+    narrow, wide = {**shared, "pooling": "flatten", "n_blocks": 1}, {**shared, "pooling": "mean", "n_blocks": 2}
     if data == "convex":
-        shared["augment"] = "symmetries"
-    return [{**shared, "pooling": "flatten", "n_blocks": 1}, {**shared, "pooling": "mean", "n_blocks": 2}]
+        return [{**narrow, "augment": "symmetries"}, {**wide, "augment": "symmetries"}]
+    if data.startswith("mnist-rotated"):
+        return [narrow, {**narrow, "augment": "turns"}, {**wide, "augment": "turns"}]
+    return [narrow, wide]
 
 
 _NETWORKS: dict[str, list[Config]] = {
@@ -96,10 +106,7 @@ _NETWORKS: dict[str, list[Config]] = {
         {"n_hidden": size, "n_factors": size, "weight_decay": decay, "learning_rate": rate}
         for size, decay, rate in ((100, 1e-4, 1e-3), (200, 1e-4, 1e-3), (200, 1e-3, 1e-3), (200, 1e-5, 3e-4))
     ],
-    "mlp": [
-        {"n_hidden": n_hidden, "input_dropout": dropout}
-        for n_hidden, dropout in product((500, 1500), (0.1, 0.3))
-    ],
+    "mlp": [{"n_hidden": n_hidden, "input_dropout": dropout} for n_hidden, dropout in product((500, 1500), (0.1, 0.3))],
 }
 _QUICK_NETWORKS: dict[str, Config] = {
     "rbm": {"n_hidden": 200, "pretrain_epochs": 20, "max_epochs": 20},
@@ -114,6 +121,7 @@ _SVM = [{"C": C, "gamma": gamma} for C, gamma in product((1.0, 10.0, 100.0), (0.
 _PAPER = [
     {
         **_ENERGY,
+        "n_members": 1,
         "optimizer": "sgd",
         "learn_scale": False,
         "scaling": "none",
@@ -140,8 +148,10 @@ def space(system: str, data: str, search: bool) -> list[Config]:
     if system == "svm":
         return _SVM if search else [{"C": 10.0, "gamma": "scale"}]
     units, _, variant = system.partition("-")
-    if units in ENERGY_UNITS and variant in ("paper", "printed"):
+    if units in ENERGY_UNITS and variant == "paper":
         return _PAPER if search else _PAPER[:1]
+    if system == "caes-printed":
+        return [config for config in _PAPER if config["n_hidden"] == PRINTED_SIZE]
     if units in ENERGY_UNITS and variant in VARIANTS:
         return [{**config, **VARIANTS[variant]} for config in space(units, data, search)]
     raise InputError(f"There is no space for the system {system!r}.")
@@ -149,7 +159,7 @@ def space(system: str, data: str, search: bool) -> list[Config]:
 
 #: how a system of the ablation differs from the one it is named after
 VARIANTS: dict[str, Config] = {
-    "calibrated": {"max_epochs": 0, "generative_weight": 0.0, "fine_tune_noise_level": 0.0},
-    "discriminative": {"generative_weight": 0.0},
-    "single": {},
+    "calibrated": {"n_members": 1, "max_epochs": 0, "generative_weight": 0.0, "fine_tune_noise_level": 0.0},
+    "discriminative": {"n_members": 1, "generative_weight": 0.0},
+    "single": {"n_members": 1},
 }

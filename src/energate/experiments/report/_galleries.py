@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from energate.experiments._cells import Cell, Reliability
-from energate.experiments._compare import Comparison, Row, error_mean
-from energate.experiments._pictures import curve_chart, energy_chart, escape, picture, reliability_chart, sheet
-from energate.experiments._words import figure, table, tiles, with_spread
+from energate.experiments.report._cells import Cell, Reliability
+from energate.experiments.report._compare import Comparison, Row, error_mean
+from energate.experiments.report._pictures import curve_chart, energy_chart, escape, picture, reliability_chart, sheet
+from energate.experiments.report._words import figure, table, tiles, with_spread
 
 _MOST_FILTERS, _MOST_MISTAKES = 40, 20
 

@@ -1,10 +1,10 @@
 """The sections of the report, one for each data set: differences, pictures, hyper-parameters, provenance."""
 
-from energate.experiments._cells import Cell, Results, Search
-from energate.experiments._compare import Comparison, Row, error_mean, mean_spread, origin_words, paired
-from energate.experiments._galleries import confusions, curves, energies, filters, mistakes, reliabilities
-from energate.experiments._pictures import escape
-from energate.experiments._words import (
+from energate.experiments.report._cells import Cell, Results, Search
+from energate.experiments.report._compare import Comparison, Row, error_mean, mean_spread, origin_words, paired
+from energate.experiments.report._galleries import confusions, curves, energies, filters, mistakes, reliabilities
+from energate.experiments.report._pictures import escape
+from energate.experiments.report._words import (
     ABSENT,
     duration,
     fold,
@@ -120,7 +120,8 @@ def _extra(comparison: Comparison, row: Row) -> str:
             rows.append(
                 f'<tr><th scope="row">{escape(comparison.systems[system])}</th><td class="text">'
                 f"{escape(key.replace('_', ' '))}</td><td>{with_spread(flat, digits)}</td>"
-                f"<td>{number(min(flat), digits)}</td><td>{number(max(flat), digits)}</td><td>{each}</td><td>{number(error_mean(entry))}</td></tr>"
+                f"<td>{number(min(flat), digits)}</td><td>{number(max(flat), digits)}</td>"
+                f"<td>{each}</td><td>{number(error_mean(entry))}</td></tr>"
             )
     head = ["system", "what", "mean ± spread", "lowest", "highest", "seeds", "test error of the whole, %"]
     return table(head, rows, text=(0, 1)) if rows else ""

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from energate.experiments._cells import Cell, Results
-from energate.experiments._compare import LEVEL, Comparison, Entry, Row, mean_spread, origin_words
-from energate.experiments._pictures import escape
-from energate.experiments._sections import DIFFERENCES, data_section
-from energate.experiments._style import CSS
-from energate.experiments._words import ABSENT, duration, number, table, warning, with_spread
+from energate.experiments.report._cells import Cell, Results
+from energate.experiments.report._compare import LEVEL, Comparison, Entry, Row, mean_spread, origin_words
+from energate.experiments.report._pictures import escape
+from energate.experiments.report._sections import DIFFERENCES, data_section
+from energate.experiments.report._style import CSS
+from energate.experiments.report._words import ABSENT, duration, number, table, warning, with_spread
 
 _MOST_NOTES = 100
 

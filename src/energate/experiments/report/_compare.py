@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from energate.experiments._cells import Cell, Results
+from energate.experiments.report._cells import Cell, Results
 
 #: A difference with a smaller p-value is called significant.
 LEVEL = 0.05

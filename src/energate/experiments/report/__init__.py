@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from energate.errors import InputError
-from energate.experiments._cells import Cell, Results
-from energate.experiments._compare import Comparison, Row, compare, origin_words
-from energate.experiments._page import explanation, page
-from energate.experiments._reading import read_results
-from energate.experiments._words import number, with_spread
+from energate.experiments.report._cells import Cell, Results
+from energate.experiments.report._compare import Comparison, Row, compare, origin_words
+from energate.experiments.report._page import explanation, page
+from energate.experiments.report._reading import read_results
+from energate.experiments.report._words import number, with_spread
 
 
 def write_report(results: str | os.PathLike[str], output: str | os.PathLike[str]) -> dict[str, Path]:

@@ -12,8 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from energate.errors import InputError
-from energate.experiments._cells import Cell, Curve, Energies, Mistake, Provenance, Reliability, Results, Search, Trial
-from energate.experiments._values import (
+from energate.experiments.report._cells import (
+    Cell,
+    Curve,
+    Energies,
+    Mistake,
+    Provenance,
+    Reliability,
+    Results,
+    Search,
+    Trial,
+)
+from energate.experiments.report._values import (
     UnfitError,
     a_list,
     a_shape,

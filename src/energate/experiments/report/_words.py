@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from energate.experiments._compare import mean_spread
-from energate.experiments._pictures import escape
+from energate.experiments.report._compare import mean_spread
+from energate.experiments.report._pictures import escape
 
 #: What stands where there is no number.
 ABSENT = "\N{EN DASH}"

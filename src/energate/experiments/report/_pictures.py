@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from energate.experiments._cells import Energies, Reliability
+from energate.experiments.report._cells import Energies, Reliability
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 40, 8, 8, 30  # margins of a chart, for tick labels and the name of the axis
 

@@ -1,0 +1,266 @@
+"""`run`: the cells of a table, each into a file of its own, several at a time, going on where it stopped."""
+
+import multiprocessing
+import os
+import queue
+import tempfile
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from energate.errors import InputError
+from energate.experiments import progress, work
+from energate.experiments.measures import read_json
+from energate.experiments.spaces import space
+from energate.experiments.tables import PROFILES, TABLES, Profile, Table
+from energate.experiments.work import Event, Task
+
+
+@dataclass
+class Summary:
+    """How a run ended."""
+
+    n_done: int = 0
+    n_skipped: int = 0
+    n_failed: int = 0
+    n_left: int = 0
+    seconds: float = 0.0
+    failed: list[str] = field(default_factory=list)
+
+
+def run(
+    table: str,
+    *,
+    profile: str = "quick",
+    data: Sequence[str] | None = None,
+    systems: Sequence[str] | None = None,
+    seeds: int | None = None,
+    results: str | os.PathLike[str] = "results",
+    device: str = "auto",
+    jobs: int = 1,
+    limit: float | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    show: Callable[[Event], None] | None = None,
+) -> Summary:
+    """Run a table of `TABLES`: for every data set and system choose hyper-parameters, then fit and test every seed.
+
+    Parameters
+    ----------
+    profile : a name in `PROFILES`.
+    data, systems : only these; all that the profile and the table have by default.
+    seeds : how many; the profile's number by default.  Systems that are not random get one.
+    results : the folder under which ``<table>/<data set>/<system>/seed<k>.json`` and ``search.json`` are written.
+        What is there already, with the same configuration, is not run again.
+    device : ``"auto"``, ``"cpu"``, ``"cuda"``.
+    jobs : tasks at the same time, each in a process of its own; 1 stays in this one.
+    limit : minutes after which no further task is started.
+    folder : where the data sets are; the environment variable ENERGATE_DATA by default.
+    show : called with every `Event`; the terminal shows them by default.
+    """
+    plan = Plan(_known(table, TABLES, "table"), _known(profile, PROFILES, "profile"), Path(results), seeds)
+    plan.choose(data, systems)
+    if jobs < 1 or (limit is not None and limit <= 0) or (seeds is not None and seeds < 1):
+        raise InputError(f"`jobs`, `seeds` and `limit` must be above 0; got {jobs}, {seeds} and {limit}.")
+    with tempfile.TemporaryDirectory(prefix="energate-") as scratch, progress.showing(plan.n_cells, show) as tell:
+        settings = work.Settings(plan.table.name, plan.profile.name, Path(results), scratch, device, folder)
+        runner = _Here(tell) if jobs == 1 else _Processes(tell, jobs)
+        with runner:
+            return _loop(plan, settings, runner, tell, time.monotonic(), limit)
+
+
+def _known(name: str, names: dict[str, Any], what: str) -> Any:
+    if name not in names:
+        raise InputError(f"There is no {what} {name!r}; there are: {', '.join(names)}.")
+    return names[name]
+
+
+class Plan:
+    """Which tasks are to be done, and which of them can be done now."""
+
+    def __init__(self, table: Table, profile: Profile, results: Path, seeds: int | None) -> None:
+        self.table, self.profile, self.folder = table, profile, results / table.name
+        self.seeds = profile.seeds if seeds is None else seeds
+        self.ready: deque[Task] = deque()
+        self.summary = Summary()
+        self.n_cells = 0
+
+    def choose(self, data: Sequence[str] | None, systems: Sequence[str] | None) -> None:
+        """Take the named rows and columns, and begin with what each of them needs first."""
+        all_data = self.profile.data or self.table.data
+        self.data, self.systems = _chosen(data, all_data, "data set"), _chosen(systems, self.table.systems, "system")
+        self.n_cells = sum(work.n_seeds(system, self.seeds) for system in self.systems) * len(self.data)
+        for name in self.data:
+            if any(self._next(name, system) for system in self.systems):
+                self.ready.append(Task("data", name))
+            else:  # nothing to do
+                for system in self.systems:
+                    self.summary.n_skipped += work.n_seeds(system, self.seeds)
+
+    def _next(self, data: str, system: str) -> list[Task]:
+        """The search, or the seeds that are left once it is done."""
+        place = self.folder / data / system
+        config = work.chosen_config(place, space(system, data, self.profile.search), self.profile)
+        if config is None:
+            return [Task("search", data, system)]
+        seeds = range(work.n_seeds(system, self.seeds))
+        return [Task("cell", data, system, seed) for seed in seeds if not self._done(place, seed, config)]
+
+    def _done(self, place: Path, seed: int, config: dict[str, Any]) -> bool:
+        found = read_json(place / f"seed{seed}.json") or {}
+        return (
+            found.get("status") == "ok"
+            and found.get("profile") == self.profile.name
+            and found.get("config") == work.as_json(config)
+        )
+
+    def after(self, task: Task) -> list[Task]:
+        """What can be done now that a task has been."""
+        if task.kind == "data":
+            tasks = []
+            for system in reversed(self.systems):  # the slowest are the last of a table, and better not begun last
+                following = self._next(task.data, system)
+                if not following or following[0].kind == "cell":
+                    self.summary.n_skipped += work.n_seeds(system, self.seeds) - len(following)
+                tasks += following
+            return tasks
+        if task.kind == "search":
+            following = self._next(task.data, task.system)
+            self.summary.n_skipped += work.n_seeds(task.system, self.seeds) - len(following)
+            return following
+        self.summary.n_done += 1
+        return []
+
+    def fail(self, task: Task, error: str) -> None:
+        """Note what did not work, and all that needed it."""
+        lost = {
+            "data": sum(work.n_seeds(system, self.seeds) for system in self.systems),
+            "search": work.n_seeds(task.system, self.seeds) if task.system else 0,
+            "cell": 1,
+        }[task.kind]
+        self.summary.n_failed += lost
+        self.summary.failed.append(f"{task}: {error}")
+
+
+def _chosen(wanted: Sequence[str] | None, names: Sequence[str] | dict[str, str], what: str) -> list[str]:
+    unknown = [name for name in wanted or [] if name not in names]
+    if unknown:
+        raise InputError(f"There is no {what} {unknown[0]!r} here; there are: {', '.join(names)}.")
+    return [name for name in names if wanted is None or name in wanted]
+
+
+def _loop(
+    plan: Plan,
+    settings: work.Settings,
+    runner: "_Here | _Processes",
+    tell: Callable[[Event], None],
+    began: float,
+    limit: float | None,
+) -> Summary:
+    while plan.ready or runner.busy:
+        late = limit is not None and time.monotonic() - began > 60 * limit
+        while plan.ready and runner.free(plan.ready[0]) and not late:
+            task = plan.ready.popleft()
+            tell(Event(task, "start"))
+            runner.start(task, settings)
+        if late and not runner.busy:
+            break
+        for task, error in runner.finished():
+            tell(Event(task, "failed" if error else "done", text=error))
+            if error:
+                plan.fail(task, error)
+            else:
+                following = plan.after(task)
+                # Seeds of a search that is done come before other searches, so that cells get finished.
+                (plan.ready.extendleft if task.kind == "search" else plan.ready.extend)(following)
+    summary = plan.summary
+    summary.n_left = plan.n_cells - summary.n_done - summary.n_skipped - summary.n_failed
+    summary.seconds = time.monotonic() - began
+    return summary
+
+
+class _Here:
+    """One task at a time, in this process."""
+
+    def __init__(self, tell: Callable[[Event], None]) -> None:
+        self.tell, self.busy = tell, False
+        self.result: tuple[Task, str] | None = None
+
+    def __enter__(self) -> "_Here":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def free(self, _: Task) -> bool:
+        return not self.busy
+
+    def start(self, task: Task, settings: work.Settings) -> None:
+        self.busy = True
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.result = task, work.do(task, settings, self.tell)
+
+    def finished(self) -> list[tuple[Task, str]]:
+        self.busy, result, self.result = False, self.result, None
+        return [] if result is None else [result]
+
+
+class _Processes:
+    """Several tasks at the same time, each in a process."""
+
+    def __init__(self, tell: Callable[[Event], None], jobs: int) -> None:
+        self.tell, self.jobs = tell, jobs
+        self.context = multiprocessing.get_context("spawn")
+        self.manager = self.context.Manager()
+        self.events: Any = self.manager.Queue()
+        self.running: dict[Future[str], Task] = {}
+        self.pool = self._new_pool()
+
+    def _new_pool(self) -> ProcessPoolExecutor:
+        threads = max(1, (os.cpu_count() or 1) // self.jobs)
+        return ProcessPoolExecutor(self.jobs, self.context, initializer=work.prepare_worker, initargs=(threads,))
+
+    def __enter__(self) -> "_Processes":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:  # do not wait for what is running
+            for process in list((self.pool._processes or {}).values()):
+                process.terminate()
+        self.pool.shutdown(cancel_futures=True)
+        self.manager.shutdown()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.running)
+
+    def free(self, _: Task) -> bool:
+        return len(self.running) < self.jobs
+
+    def start(self, task: Task, settings: work.Settings) -> None:
+        try:
+            future = self.pool.submit(work.do, task, settings, self.events.put)
+        except BrokenProcessPool:
+            self.pool = self._new_pool()
+            future = self.pool.submit(work.do, task, settings, self.events.put)
+        self.running[future] = task
+
+    def finished(self) -> list[tuple[Task, str]]:
+        done = wait(self.running, timeout=0.2, return_when=FIRST_COMPLETED).done
+        while True:
+            try:
+                self.tell(self.events.get_nowait())
+            except queue.Empty:
+                break
+        ended = []
+        for future in done:
+            task, error = self.running.pop(future), future.exception()
+            # A process that the system killed takes the others with it; they are run again next time.
+            ended.append((task, future.result() if error is None else f"{type(error).__name__}: {error}"))
+        return ended

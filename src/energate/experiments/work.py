@@ -1,0 +1,266 @@
+"""What one process does: prepare a data set, choose hyper-parameters, fit and test one cell."""
+
+import json
+import os
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from energate.datasets import Dataset, load
+from energate.estimators._base import resolve_device
+from energate.estimators._loop import watching
+from energate.experiments import measures
+from energate.experiments.measures import read_json, write_json
+from energate.experiments.spaces import Config, space
+from energate.experiments.systems import SYSTEMS, Parts, Trial, choose
+from energate.experiments.tables import PROFILES, TABLES, Profile
+from energate.training import Progress
+
+CHOSEN_BY = "least sum of ranks by validation error and validation log-loss"
+_PARTS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True)
+class Task:
+    """Something to do: ``"data"`` for a set, ``"search"`` for a system on it, or a ``"cell"``."""
+
+    kind: str
+    data: str
+    system: str = ""
+    seed: int = 0
+
+    def __str__(self) -> str:
+        seed = f" seed {self.seed}" if self.kind == "cell" else ""
+        return f"{self.data} {self.system} {'search' if self.kind == 'search' else ''}".strip() + seed
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened to a task: ``"start"``, ``"epoch"``, ``"done"`` or ``"failed"``."""
+
+    task: Task
+    kind: str
+    stage: str = ""
+    epoch: int = 0
+    n_epochs: int = 0
+    best: float | None = None  # best validation loss so far
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all tasks of a run share."""
+
+    table: str
+    profile: str
+    results: Path
+    scratch: str
+    device: str
+    folder: str | os.PathLike[str] | None
+
+
+def n_seeds(system: str, wanted: int) -> int:
+    """A system that is not random has one seed."""
+    return wanted if SYSTEMS[system].random else 1
+
+
+def as_json(config: Config) -> Config:
+    """A configuration as it comes back from a file."""
+    found: Config = json.loads(json.dumps(config))
+    return found
+
+
+def chosen_config(place: Path, configs: list[Config], profile: Profile) -> Config | None:
+    """The configuration that a search has chosen among these; None where there was none yet."""
+    if not profile.search or len(configs) == 1:
+        return configs[0]
+    found = read_json(place / "search.json") or {}
+    if found.get("space") != as_json({"configs": configs})["configs"] or found.get("profile") != profile.name:
+        return None
+    chosen: Config = found["trials"][found["chosen"]]["config"]
+    return chosen
+
+
+def prepare_worker(threads: int) -> None:
+    """Settings of a process that does tasks."""
+    torch.set_num_threads(threads)
+    warnings.simplefilter("ignore")
+
+
+def do(task: Task, settings: Settings, tell: Callable[[Event], None]) -> str:
+    """Do a task; what went wrong, or nothing."""
+    torch.set_float32_matmul_precision("high")
+    try:
+        {"data": _prepare, "search": _search, "cell": _cell}[task.kind](task, settings, tell)
+    except Exception as error:
+        if task.kind == "cell":
+            place = settings.results / settings.table / task.data / task.system
+            where = traceback.format_exc(limit=-3)
+            write_json(
+                place / f"seed{task.seed}.json",
+                {**_head(task, settings), "status": "failed", "error": f"{type(error).__name__}: {error}\n{where}"},
+            )
+        return f"{type(error).__name__}: {error}".partition("\n")[0]
+    return ""
+
+
+# --- the tasks ----------------------------------------------------------------------------------------------------
+
+
+def _prepare(task: Task, settings: Settings, tell: Callable[[Event], None]) -> None:  # noqa: ARG001
+    """Load a data set once, and leave its arrays where all processes can read them."""
+    data = load(task.data, folder=settings.folder)
+    place = Path(settings.scratch) / task.data
+    place.mkdir()
+    for part in _PARTS:
+        np.save(place / f"X_{part}.npy", getattr(data, f"X_{part}"))
+        np.save(place / f"y_{part}.npy", getattr(data, f"y_{part}"))
+    (place / "about.json").write_text(json.dumps({"shape": data.shape, "provenance": data.provenance}))
+
+
+@cache
+def _read(place: Path) -> Dataset:
+    about = json.loads((place / "about.json").read_text())
+    arrays = {
+        f"{kind}_{part}": np.load(place / f"{kind}_{part}.npy", mmap_mode="r") for kind in "Xy" for part in _PARTS
+    }
+    return Dataset(place.name, shape=tuple(about["shape"]), provenance=about["provenance"], **arrays)
+
+
+def _rows(task: Task, settings: Settings) -> Dataset:
+    data, every = _read(Path(settings.scratch) / task.data), PROFILES[settings.profile].every
+    # Sets of some hundred test rows are used whole.
+    every = every if len(data.y_test) >= 5000 else 1
+    return replace(data, X_test=data.X_test[::every], y_test=data.y_test[::every])
+
+
+def _parts(data: Dataset) -> Parts:
+    return Parts(data.X_train, data.y_train, data.X_valid, data.y_valid)
+
+
+def _search(task: Task, settings: Settings, tell: Callable[[Event], None]) -> None:
+    """Try the configurations of a system on the validation rows."""
+    data, system = _rows(task, settings), SYSTEMS[task.system]
+    device = _device(settings, task)
+    configs = space(task.system, task.data, PROFILES[settings.profile].search)
+    began = time.perf_counter()
+    with watching(_watcher(task, tell)):
+        trials = system.search(_parts(data), configs, device, seed=1000)
+    if not any(np.isfinite(trial.valid_error) for trial in trials):
+        raise RuntimeError(f"no configuration could be trained; the first said: {trials[0].error}")
+    _write_search(task, settings, configs, trials, time.perf_counter() - began, device)
+
+
+def _write_search(
+    task: Task, settings: Settings, configs: list[Config], trials: list[Trial], seconds: float, device: str
+) -> None:
+    write_json(
+        settings.results / settings.table / task.data / task.system / "search.json",
+        {
+            "schema": measures.SCHEMA,
+            "table": settings.table,
+            "profile": settings.profile,
+            "data": task.data,
+            "system": task.system,
+            "space": configs,
+            "trials": [trial.as_json() for trial in trials],
+            "chosen": choose(trials),
+            "chosen_by": CHOSEN_BY,
+            "seconds": round(seconds, 3),
+            "device": measures.device_name(device),
+            "date": measures.today(),
+        },
+    )
+
+
+def _cell(task: Task, settings: Settings, tell: Callable[[Event], None]) -> None:
+    """Fit a system with one seed, and test it."""
+    data, system, profile = _rows(task, settings), SYSTEMS[task.system], PROFILES[settings.profile]
+    device = _device(settings, task)
+    place = settings.results / settings.table / task.data / task.system
+    configs = space(task.system, task.data, profile.search)
+    config = chosen_config(place, configs, profile)
+    assert config is not None  # cells come after their search
+    if device.startswith("cuda"):
+        torch.cuda.reset_peak_memory_stats()
+    began = time.perf_counter()
+    with watching(_watcher(task, tell)):
+        model = system.fit(_parts(data), config, device, task.seed)
+    fitted = time.perf_counter()
+    found = measures.measure(system, model, data, pictures=task.seed == 0)
+    predicted = time.perf_counter()
+    search = read_json(place / "search.json") if profile.search and len(configs) > 1 else None
+    every = len(_read(Path(settings.scratch) / task.data).y_test) // len(data.y_test)
+    write_json(
+        place / f"seed{task.seed}.json",
+        {
+            **_head(task, settings),
+            "status": "ok",
+            "error": "",
+            "shape": list(data.shape),
+            "n_train": len(data.y_train),
+            "n_valid": len(data.y_valid),
+            "n_test": len(data.y_test),
+            "test_slice": None if every == 1 else f"one test row in {every}, from the first on",
+            **found,
+            "config": config,
+            "search": search
+            and {
+                "n_trials": len(search["trials"]),
+                "seconds": search["seconds"],
+                "chosen_by": search["chosen_by"],
+            },
+            "seconds": {"fit": round(fitted - began, 3), "predict": round(predicted - fitted, 3)},
+            "memory": measures.memory(device),
+            "provenance": data.provenance,
+        },
+    )
+
+
+def _head(task: Task, settings: Settings) -> dict[str, Any]:
+    """What a cell says even if it failed."""
+    table = TABLES[settings.table]
+    order = [*table.data, *(() if task.data in table.data else (task.data,))]
+    return {
+        "schema": measures.SCHEMA,
+        "table": table.name,
+        "title": table.title,
+        "profile": settings.profile,
+        "data": task.data,
+        "data_label": task.data,
+        "system": task.system,
+        "system_label": table.systems[task.system],
+        "seed": task.seed,
+        "order": {"data": order.index(task.data), "system": list(table.systems).index(task.system)},
+        "published": table.published.get(task.data, {}).get(task.system),
+        "ours": task.system in table.ours,
+        "versions": measures.versions(),
+        "device": measures.device_name(_device(settings, task)),
+        "date": measures.today(),
+    }
+
+
+def _device(settings: Settings, task: Task) -> str:
+    return str(resolve_device(settings.device)) if SYSTEMS[task.system].on_gpu else "cpu"
+
+
+def _watcher(task: Task, tell: Callable[[Event], None]) -> Callable[[str, Progress], None]:
+    last = [0.0]
+
+    def watch(stage: str, progress: Progress) -> None:
+        now = time.monotonic()
+        if now - last[0] < 0.5 and progress.epoch < progress.n_epochs:  # a terminal needs no more
+            return
+        last[0] = now
+        best = None if progress.best is None else float(progress.best.min())
+        tell(Event(task, "epoch", stage, progress.epoch, progress.n_epochs, best))
+
+    return watch
