@@ -5,9 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from energate.baselines._network import NetworkClassifier, whole_number
+from energate.baselines._network import NetworkClassifier, fraction_of, whole_number
 from energate.baselines._perceptron import Network
 from energate.estimators._loop import Reporter
+from energate.training import corrupt
 from energate.units import GatedUnits
 
 START = 3.0  # times the usual size of gated weights: labels enter as single ones, and three factors are multiplied
@@ -20,15 +21,26 @@ class GatedNetwork(Network):
     auto-encoder whose visible vector is the label, a single one among zeros, and whose context is the row.
     """
 
-    def __init__(self, width: int, n_classes: int, n_factors: int, n_hidden: int, generator: torch.Generator) -> None:
+    def __init__(
+        self,
+        width: int,
+        n_classes: int,
+        n_factors: int,
+        n_hidden: int,
+        generator: torch.Generator,
+        dropout: float = 0.0,
+    ) -> None:
         super().__init__()
+        self.dropout = dropout
         self.units = GatedUnits(1, n_classes, width, n_factors, n_hidden, generator=generator)
         with torch.no_grad():
             for W in (self.units.W_x, self.units.W_y, self.units.W_h):
                 W.mul_(START)
         self.a = nn.Parameter(torch.zeros(n_classes))
 
-    def forward(self, v: Tensor, noise: torch.Generator | None = None) -> Tensor:  # noqa: ARG002
+    def forward(self, v: Tensor, noise: torch.Generator | None = None) -> Tensor:
+        if noise is not None and self.dropout:
+            v = corrupt(v, "masking", self.dropout, noise) / (1 - self.dropout)
         W_x, W_y, W_h = self.units.W_x[0], self.units.W_y[0], self.units.W_h[0]
         # All classes share W_x x; an energy for every pair of row and label would compute it K times.
         q = (v @ W_x.T).unsqueeze(1) * W_y.T  # (N, 1, F) (K, F) -> (N, K, F)
@@ -43,20 +55,22 @@ class GatedSoftmax(NetworkClassifier):
     Parameters
     ----------
     n_hidden, n_factors : binary hidden units, and factors that the classes share.
+    input_dropout : share of the values left out in training; without it the model fits the rows as a linear one would.
 
     The other parameters and the attributes are those of all baselines, see `NetworkClassifier`.
     """
 
-    _OPTIMIZER, _SCHEDULE = "adam", "constant"
+    _OPTIMIZER, _SCHEDULE = "adam", "cosine"
 
     def __init__(
         self,
         *,
         n_hidden: int = 100,
         n_factors: int = 100,
+        input_dropout: float = 0.3,
         max_epochs: int | str = "auto",
-        learning_rate: float = 1e-3,
-        weight_decay: float = 1e-4,
+        learning_rate: float = 3e-3,
+        weight_decay: float = 0.0,
         batch_size: int = 100,
         early_stopping: bool = True,
         validation_fraction: float = 0.15,
@@ -83,12 +97,15 @@ class GatedSoftmax(NetworkClassifier):
         )
         self.n_hidden = n_hidden
         self.n_factors = n_factors
+        self.input_dropout = input_dropout
 
     def _epochs_before(self, n_steps: int) -> int:  # noqa: ARG002
         whole_number(self, "n_hidden", 1)
         whole_number(self, "n_factors", 1)
+        fraction_of(self, "input_dropout")
         return 0
 
     def _start(self, train: Tensor, n_classes: int, seed: int, report: Reporter) -> Network:  # noqa: ARG002
         generator = torch.Generator().manual_seed(seed)
-        return GatedNetwork(train.shape[1], n_classes, self.n_factors, self.n_hidden, generator).to(train.device)
+        sizes = (train.shape[1], n_classes, self.n_factors, self.n_hidden)
+        return GatedNetwork(*sizes, generator, self.input_dropout).to(train.device)

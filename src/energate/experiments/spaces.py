@@ -103,8 +103,8 @@ _NETWORKS: dict[str, list[Config]] = {
         for n_hidden, noise, rate in ((300, 0.1, 1e-3), (800, 0.1, 3e-4), (800, 0.25, 3e-4), (800, 0.5, 3e-4))
     ],
     "gsm": [
-        {"n_hidden": size, "n_factors": size, "weight_decay": decay, "learning_rate": rate}
-        for size, decay, rate in ((100, 1e-4, 1e-3), (200, 1e-4, 1e-3), (200, 1e-3, 1e-3), (200, 1e-5, 3e-4))
+        {"n_hidden": 200, "n_factors": 200, "input_dropout": dropout, "learning_rate": rate, "max_epochs": 80}
+        for dropout, rate in ((0.1, 3e-3), (0.3, 3e-3), (0.3, 1e-3), (0.5, 3e-3))
     ],
     "mlp": [{"n_hidden": n_hidden, "input_dropout": dropout} for n_hidden, dropout in product((500, 1500), (0.1, 0.3))],
 }
