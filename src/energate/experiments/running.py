@@ -17,7 +17,6 @@ from typing import Any
 from energate.errors import InputError
 from energate.experiments import progress, work
 from energate.experiments.measures import read_json
-from energate.experiments.spaces import space
 from energate.experiments.tables import PROFILES, TABLES, Profile, Table
 from energate.experiments.work import Event, Task
 
@@ -84,7 +83,7 @@ class Plan:
     """Which tasks are to be done, and which of them can be done now."""
 
     def __init__(self, table: Table, profile: Profile, results: Path, seeds: int | None) -> None:
-        self.table, self.profile, self.folder = table, profile, results / table.name
+        self.table, self.profile, self.results = table, profile, results
         self.seeds = profile.seeds if seeds is None else seeds
         self.ready: deque[Task] = deque()
         self.summary = Summary()
@@ -99,16 +98,14 @@ class Plan:
             if any(self._next(name, system) for system in self.systems):
                 self.ready.append(Task("data", name))
             else:  # nothing to do
-                for system in self.systems:
-                    self.summary.n_skipped += work.n_seeds(system, self.seeds)
+                self.summary.n_skipped += sum(work.n_seeds(system, self.seeds) for system in self.systems)
 
     def _next(self, data: str, system: str) -> list[Task]:
         """The search, or the seeds that are left once it is done."""
-        place = self.folder / data / system
-        config = work.chosen_config(place, space(system, data, self.profile.search), self.profile)
+        config = work.configuration(self.results, self.table.name, data, system, self.profile)
         if config is None:
             return [Task("search", data, system)]
-        seeds = range(work.n_seeds(system, self.seeds))
+        seeds, place = range(work.n_seeds(system, self.seeds)), self.results / self.table.name / data / system
         return [Task("cell", data, system, seed) for seed in seeds if not self._done(place, seed, config)]
 
     def _done(self, place: Path, seed: int, config: dict[str, Any]) -> bool:
@@ -177,7 +174,10 @@ def _loop(
             else:
                 following = plan.after(task)
                 # Seeds of a search that is done come before other searches, so that cells get finished.
-                (plan.ready.extendleft if task.kind == "search" else plan.ready.extend)(following)
+                if task.kind == "search":
+                    plan.ready.extendleft(reversed(following))
+                else:
+                    plan.ready.extend(following)
     summary = plan.summary
     summary.n_left = plan.n_cells - summary.n_done - summary.n_skipped - summary.n_failed
     summary.seconds = time.monotonic() - began

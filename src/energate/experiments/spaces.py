@@ -43,7 +43,7 @@ def _hybrids(weights: tuple[float, ...], noises: tuple[float, ...], **shared: An
 
 def _energy_space(data: str) -> list[Config]:
     if data == "rectangles":  # the best epochs are the first ones
-        shared = {"n_hidden": 100, "n_factors": 100, "pretrain_epochs": 30, "validate_every": 1}
+        shared: Config = {"n_hidden": 100, "n_factors": 100, "pretrain_epochs": 30, "validate_every": 1}
         kinds = ({"scaling": "standard", "noise": "gaussian"}, {"scaling": "none"})
         hybrids = [
             {**hybrid, **kind, "noise_level": noise}
@@ -59,8 +59,7 @@ def _energy_space(data: str) -> list[Config]:
     if data == "mnist-small":
         return _hybrids((0.3, 1.0, 3.0), (0.2, 0.3), learning_rate=3e-3, **_LARGE_STEPS)
     if data == "mnist-rotated":
-        shared = {"n_hidden": 400, "n_factors": 400, "learning_rate": 3e-3}
-        return _hybrids((0.3, 1.0, 3.0), (0.2, 0.3), **shared, **_LARGE_STEPS)
+        return _hybrids((0.3, 1.0, 3.0), (0.2, 0.3), n_hidden=400, n_factors=400, learning_rate=3e-3, **_LARGE_STEPS)
     if data == "mnist-random":
         return _hybrids((3.0, 10.0, 30.0), (0.1, 0.2), pretrain_epochs=60, **_SMALL_STEPS)
     if data == "mnist-rotated-images":
@@ -117,7 +116,8 @@ _QUICK_NETWORKS: dict[str, Config] = {
 }
 _SVM = [{"C": C, "gamma": gamma} for C, gamma in product((1.0, 10.0, 100.0), (0.003, 0.01, 0.03))]
 
-#: the grids printed in the paper; its two sentences on weight decay contradict each other, this takes the second
+PAPER_SYSTEMS = ("aes-paper", "caes-paper", "mcaes-paper", "caes-printed")
+#: from the grids printed in the paper; its two sentences on weight decay contradict each other, this takes the second
 _PAPER = [
     {
         **_ENERGY,
@@ -137,6 +137,20 @@ _PAPER = [
 ]
 
 
+#: how a system of the ablation differs from the one of the first table that it is named after
+VARIANTS: dict[str, Config] = {
+    "calibrated": {"n_members": 1, "max_epochs": 0},
+    "discriminative": {"n_members": 1, "generative_weight": 0.0},
+    "hybrid": {"n_members": 1},
+}
+
+
+def variant_of(system: str) -> tuple[str, Config] | None:
+    """The system whose configuration this one takes over, and what it changes; None for a system of its own."""
+    units, _, variant = system.partition("-")
+    return (units, VARIANTS[variant]) if units in ENERGY_UNITS and variant in VARIANTS else None
+
+
 def space(system: str, data: str, search: bool) -> list[Config]:
     """The configurations to choose from; without ``search`` a single one, for two cores."""
     if system in ENERGY_UNITS:
@@ -147,19 +161,7 @@ def space(system: str, data: str, search: bool) -> list[Config]:
         return _NETWORKS[system] if search else [_QUICK_NETWORKS[system]]
     if system == "svm":
         return _SVM if search else [{"C": 10.0, "gamma": "scale"}]
-    units, _, variant = system.partition("-")
-    if units in ENERGY_UNITS and variant == "paper":
-        return _PAPER if search else _PAPER[:1]
-    if system == "caes-printed":
-        return [config for config in _PAPER if config["n_hidden"] == PRINTED_SIZE]
-    if units in ENERGY_UNITS and variant in VARIANTS:
-        return [{**config, **VARIANTS[variant]} for config in space(units, data, search)]
+    paper = [config for config in _PAPER if system != "caes-printed" or config["n_hidden"] == PRINTED_SIZE]
+    if system in PAPER_SYSTEMS:
+        return paper if search else paper[:1]
     raise InputError(f"There is no space for the system {system!r}.")
-
-
-#: how a system of the ablation differs from the one it is named after
-VARIANTS: dict[str, Config] = {
-    "calibrated": {"n_members": 1, "max_epochs": 0, "generative_weight": 0.0, "fine_tune_noise_level": 0.0},
-    "discriminative": {"n_members": 1, "generative_weight": 0.0},
-    "single": {"n_members": 1},
-}

@@ -60,17 +60,17 @@ _TABLE1 = Table(
 
 _ABLATION = Table(
     name="ablation",
-    title="What calibration, fine-tuning, the hybrid loss and the ensemble do, and the paper's own recipe",
+    title="What calibration, fine-tuning and the hybrid loss do, one classifier each, and the paper's own recipe",
     data=("rectangles-images", "convex", "mnist-small", "mnist-rotated", "mnist-random"),
     systems={
         f"{units}-{variant}": f"{label}, {words}"
         for units, label in (("aes", "AES"), ("caes", "cAES"), ("mcaes", "mcAES"))
         for variant, words in (
-            ("calibrated", "pretrained and calibrated"),
-            ("discriminative", "fine-tuned without the denoising loss"),
-            ("single", "fine-tuned with it"),
+            ("calibrated", "calibrated only"),
+            ("discriminative", "fine-tuned, no denoising loss"),
+            ("hybrid", "fine-tuned with it"),
             ("paper", "the paper's recipe"),
-            ("printed", "the paper's recipe, covariance score as printed"),
+            ("printed", "its covariance score as printed"),
         )
         if variant != "printed" or units == "caes"
     },

@@ -15,11 +15,12 @@ import numpy as np
 import torch
 
 from energate.datasets import Dataset, load
+from energate.errors import InputError
 from energate.estimators._base import resolve_device
 from energate.estimators._loop import watching
 from energate.experiments import measures
 from energate.experiments.measures import read_json, write_json
-from energate.experiments.spaces import Config, space
+from energate.experiments.spaces import Config, space, variant_of
 from energate.experiments.systems import SYSTEMS, Parts, Trial, choose
 from energate.experiments.tables import PROFILES, TABLES, Profile
 from energate.training import Progress
@@ -78,11 +79,24 @@ def as_json(config: Config) -> Config:
     return found
 
 
-def chosen_config(place: Path, configs: list[Config], profile: Profile) -> Config | None:
-    """The configuration that a search has chosen among these; None where there was none yet."""
-    if not profile.search or len(configs) == 1:
+def configuration(results: Path, table: str, data: str, system: str, profile: Profile) -> Config | None:
+    """The configuration of a cell: the only one, the one that a search has chosen, or None before that search.
+
+    A variant takes over what the search of the first table has chosen.
+    """
+    variant = variant_of(system)
+    if variant is not None:
+        config = configuration(results, "table1", data, variant[0], profile)
+        if config is None:
+            raise InputError(
+                f"{system} on {data} takes the configuration that table1 chose for {variant[0]}, and that is not there. "
+                f"First run `energate bench table1 --profile {profile.name} --data {data} --system {variant[0]}`."
+            )
+        return {**config, **variant[1]}
+    configs = space(system, data, profile.search)
+    if len(configs) == 1:
         return configs[0]
-    found = read_json(place / "search.json") or {}
+    found = read_json(results / table / data / system / "search.json") or {}
     if found.get("space") != as_json({"configs": configs})["configs"] or found.get("profile") != profile.name:
         return None
     chosen: Config = found["trials"][found["chosen"]]["config"]
@@ -186,8 +200,7 @@ def _cell(task: Task, settings: Settings, tell: Callable[[Event], None]) -> None
     data, system, profile = _rows(task, settings), SYSTEMS[task.system], PROFILES[settings.profile]
     device = _device(settings, task)
     place = settings.results / settings.table / task.data / task.system
-    configs = space(task.system, task.data, profile.search)
-    config = chosen_config(place, configs, profile)
+    config = configuration(settings.results, settings.table, task.data, task.system, profile)
     assert config is not None  # cells come after their search
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()
@@ -197,7 +210,7 @@ def _cell(task: Task, settings: Settings, tell: Callable[[Event], None]) -> None
     fitted = time.perf_counter()
     found = measures.measure(system, model, data, pictures=task.seed == 0)
     predicted = time.perf_counter()
-    search = read_json(place / "search.json") if profile.search and len(configs) > 1 else None
+    search = read_json(place / "search.json") if profile.search else None
     every = len(_read(Path(settings.scratch) / task.data).y_test) // len(data.y_test)
     write_json(
         place / f"seed{task.seed}.json",
