@@ -225,12 +225,62 @@ def test_it_works_in_scikit_learn_s_tools() -> None:
         ({"n_hidden": 0}, "at least 1"),
         ({"device": "tpu9"}, "`device`"),
         ({"activation": "sigmoyd"}, "Did you mean 'sigmoid'"),
+        ({"optimizer": "newton"}, "`optimizer` must be one of adam"),
+        ({"start_scale": 0.0}, "`start_scale` must be None or above 0; got 0.0"),
+        ({"validate_every": 0}, "`validate_every` must be at least 1"),
+        ({"fine_tune_noise_level": [0.1, 0.2]}, "`fine_tune_noise_level` must be a number, or one for each"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(options, message) -> None:
     X, y = blobs(30)
     with pytest.raises(InputError, match=message):
         EnergyClassifier(**QUICK | options).fit(X, y)
+
+
+def test_validation_rows_of_one_s_own_calibrate_and_choose_the_epoch() -> None:
+    X, y = blobs(600)
+    train, valid = slice(0, 400), slice(400, 600)
+    model = EnergyClassifier("mean", **QUICK).fit(X[train], y[train], X_valid=X[valid], y_valid=y[valid])
+    assert len(model.liking_) == 200
+    losses = [history.validation for history in model.history_.values()]
+    assert [len(values) for values in losses] == [20, 20]
+    expected = np.bincount(y[valid], minlength=3)
+    np.testing.assert_allclose(model.predict_proba(X[valid]).sum(0), expected, atol=1e-3)  # as calibration leaves it
+    # The rows train nothing else: other labels among them change calibration, not what was learned without stopping.
+    stages = {"pretrain_epochs": 2, "max_epochs": 0}
+    weights = []
+    for shift in (0, 1):
+        other = EnergyClassifier("mean", **QUICK | stages, validate_every=2)
+        other.fit(X[train], y[train], X_valid=X[valid], y_valid=(y[valid] + shift) % 3)
+        weights.append(next(other.model_.autoencoders[0].groups[0].parameters()))
+    torch.testing.assert_close(*weights)
+
+
+def test_validation_rows_that_cannot_be_used_are_refused() -> None:
+    X, y = blobs(90)
+    model = EnergyClassifier("mean", **QUICK)
+    with pytest.raises(InputError, match="belong together"):
+        model.fit(X, y, X_valid=X)
+    with pytest.raises(InputError, match="`y_valid` must hold every class"):
+        model.fit(X, y, X_valid=X[y < 2], y_valid=y[y < 2])
+    with pytest.raises(ValueError, match="features"):
+        model.fit(X, y, X_valid=X[:, :2], y_valid=y)
+    with pytest.raises(InputError, match="early_stopping=True"):
+        EnergyClassifier("mean", early_stopping=False, **QUICK).fit(X, y, X_valid=X, y_valid=y)
+
+
+def test_stages_have_options_of_their_own() -> None:
+    X, y = blobs()
+
+    def scores(**options: Any) -> np.ndarray:  # without rows held out, which could put back what pretraining gave
+        return EnergyClassifier("mean", early_stopping=False, **QUICK | options).fit(X, y).decision_function(X)
+
+    plain = scores(noise_level=0.2)
+    np.testing.assert_array_equal(plain, scores(noise_level=0.2, fine_tune_noise_level=0.2))
+    for other in ({"fine_tune_noise_level": 0.5}, {"start_scale": None}, {"start_scale": 1.0}, {"optimizer": "sgd"}):
+        assert np.abs(plain - scores(noise_level=0.2, **other)).max() > 1e-6
+    model = EnergyClassifier("mean", **QUICK, validate_every=6).fit(X, y)
+    assert [len(history.validation) for history in model.history_.values()] == [4, 4]  # 6, 12, 18 and the last, 20
 
 
 def test_rows_that_cannot_be_used_are_refused() -> None:

@@ -160,6 +160,15 @@ def test_models_that_are_not_so_many_members_are_refused() -> None:
 # --- through the classifier --------------------------------------------------------------------------------------
 
 
+def test_many_rows_leave_more_than_one_member() -> None:
+    model = energies(3)
+    losses = torch.tensor([0.10, 0.11, 0.5], dtype=torch.float64)
+    weigh_members(model, rows(5000), losses)
+    few, many = torch.softmax(-64 * losses, 0), torch.softmax(-1250 * losses, 0)
+    torch.testing.assert_close(model.share.double(), few)
+    assert many[1] < 1e-4 < 0.3 < float(model.share[1])
+
+
 def test_a_sequence_of_generative_weights_is_an_ensemble() -> None:
     X, y = load_iris(return_X_y=True)
     quick = {"n_hidden": 8, "n_factors": 8, "pretrain_epochs": 5, "max_epochs": 60, "random_state": 0}

@@ -322,6 +322,29 @@ def test_an_equal_validation_value_is_no_improvement() -> None:
     assert w.tolist() == [1, 1]
 
 
+@pytest.mark.parametrize(("epochs", "every"), [(9, 2), (10, 5), (4, 7), (6, 1)])
+def test_validation_may_be_rarer_than_epochs(epochs: int, every: int) -> None:
+    w, history = descend(epochs, numbers(3, 50), validate_every=every)
+    checked = sorted({*range(every, epochs + 1, every), epochs})
+    assert torch.stack(history.validation)[:, 0].tolist() == [abs(3 - epoch) for epoch in checked]
+    assert history.best_epoch.tolist() == [min(checked, key=lambda epoch: abs(3 - epoch)), epochs]
+    assert w.tolist() == history.best_epoch.tolist()
+    assert len(history.loss) == epochs
+
+
+def test_patience_counts_epochs_however_rare_validation_is() -> None:
+    _, history = descend(100, numbers(4)[0], validate_every=2, patience=5)
+    assert history.best_epoch == 4
+    assert len(history.loss) == 10  # the first validation at least 5 epochs after the best
+
+
+def test_stopping_before_the_first_validation_keeps_the_newest_weights() -> None:
+    w, history = descend(100, numbers(4, 4), validate_every=10, callback=lambda progress: progress.epoch == 3)
+    assert w.tolist() == [3, 3]
+    assert history.best is None
+    assert history.validation == []
+
+
 def test_the_callback_gets_the_progress_of_every_epoch_and_can_stop() -> None:
     seen = []
 
@@ -647,6 +670,7 @@ def test_a_model_that_has_stopped_may_diverge_unnoticed() -> None:
         ("epochs", {"epochs": 1.5}),
         ("patience", {"patience": 3}),
         ("patience", {"patience": 0, "validate": lambda: numbers(1)}),
+        ("validate_every", {"validate_every": 0, "validate": lambda: numbers(1)}),
         ("on_divergence", {"on_divergence": "ignore"}),
         ("learning_rate", {"learning_rate": -0.1}),
         ("learning_rate", {"learning_rate": math.nan}),

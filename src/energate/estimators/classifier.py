@@ -197,6 +197,8 @@ class EnergyClassifier(
         self, X: Any, y: Any, sample_weight: Any = None, X_valid: Any = None, y_valid: Any = None
     ) -> tuple[Rows, Rows | None, int]:
         """Check everything, and build the model: rows to train on, rows held out, and a seed."""
+        if self.start_scale is not None and not self.start_scale > 0:
+            raise InputError(f"`start_scale` must be None or above 0; got {self.start_scale!r}.")
         X, y = validate_data(self, X, y, dtype=np.float64)
         self.__dict__.pop("liking_", None)  # it comes last: not fitted until then
         known = vars(self).get("classes_", [])

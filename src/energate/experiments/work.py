@@ -89,7 +89,7 @@ def configuration(results: Path, table: str, data: str, system: str, profile: Pr
         config = configuration(results, "table1", data, variant[0], profile)
         if config is None:
             raise InputError(
-                f"{system} on {data} takes the configuration that table1 chose for {variant[0]}, and that is not there. "
+                f"{system} on {data} takes the configuration that table1 chose for {variant[0]}, which is not there. "
                 f"First run `energate bench table1 --profile {profile.name} --data {data} --system {variant[0]}`."
             )
         return {**config, **variant[1]}
