@@ -253,6 +253,30 @@ def test_equal_means_are_both_the_best(tmp_path: Path) -> None:
     assert table.rows[0].best == ["aes", "caes"]
 
 
+def test_systems_that_stand_apart_are_neither_the_best_nor_the_reference(tmp_path: Path) -> None:
+    cells = make_results(tmp_path)
+    for (_, s, _), cell in cells.items():
+        if s == 3:  # the best of ours
+            cell["apart"] = "it sees the grid"
+            path_of(tmp_path, cell).write_text(json.dumps(cell))
+    tables = compare(read_results(tmp_path))
+    assert all("caes" not in [*row.best, *row.close, row.reference] for row in tables[0].rows)
+    assert {row.reference for row in tables[0].rows} == {"aes"}
+    assert "Not among the compared: cAES (it sees the grid)." in markdown_table(tmp_path)
+
+
+def test_a_system_that_is_not_random_needs_one_seed(tmp_path: Path) -> None:
+    for seed in range(3):
+        for s in (0, 2, 3):
+            cell = make_cell(0, s, seed) | {"random": s != 0}
+            if s or seed == 0:
+                path_of(tmp_path, cell).parent.mkdir(parents=True, exist_ok=True)
+                path_of(tmp_path, cell).write_text(json.dumps(cell))
+    assert "seeds |" not in markdown_table(tmp_path)
+    path_of(tmp_path, make_cell(0, 2, 1)).unlink()
+    assert "2 of 3 seeds |" in markdown_table(tmp_path)
+
+
 def test_the_reference_is_chosen_by_validation_among_ours(made) -> None:
     (table,) = compare(read_results(made[0]))
     assert {row.reference for row in table.rows} == {"caes"}

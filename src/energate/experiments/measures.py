@@ -23,7 +23,7 @@ from energate.experiments.systems import Array, Labels, System
 from energate.training import History
 
 SCHEMA = 1
-MISTAKES, POINTS, BINS, ENERGY_BINS = 12, 60, 10, 40
+MISTAKES, POINTS, BINS, ENERGY_BINS = 12, 50, 10, 40
 HISTOGRAM_ROWS = 5000
 
 
@@ -116,8 +116,9 @@ def _curve(history: History) -> dict[str, list[Any]]:
     n_epochs, n_checks = len(history.loss), len(history.validation)
     every = math.ceil(n_epochs / n_checks) if n_checks else n_epochs + 1
     checked = {min((i + 1) * every, n_epochs): _rounded(value) for i, value in enumerate(history.validation)}
-    step = max(1, n_epochs // POINTS)
-    epochs = sorted({*range(1, n_epochs + 1, step), *(list(checked)[:: max(1, n_checks // POINTS)])})
+    # At most twice POINTS, however the epochs and the validations fall.
+    step, check_step = max(1, math.ceil(n_epochs / POINTS)), max(1, math.ceil(n_checks / POINTS))
+    epochs = sorted({*range(1, n_epochs + 1, step), *list(checked)[::check_step]})
     return {
         "epoch": epochs,
         "loss": [_rounded(history.loss[epoch - 1]) for epoch in epochs],

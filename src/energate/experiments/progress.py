@@ -19,7 +19,7 @@ from energate.experiments.work import Event, Task
 
 
 @contextmanager
-def showing(n_cells: int, show: Callable[[Event], None] | None) -> Iterator[Callable[[Event], None]]:
+def showing(n_cells: int, n_there: int, show: Callable[[Event], None] | None) -> Iterator[Callable[[Event], None]]:
     """A function that shows events: the given one, bars in a terminal, or a line per task elsewhere."""
     if show is not None:
         yield show
@@ -38,7 +38,7 @@ def showing(n_cells: int, show: Callable[[Event], None] | None) -> Iterator[Call
         console=console,
         transient=True,
     ) as bars:
-        yield Bars(bars, n_cells)
+        yield Bars(bars, n_cells, n_there)
 
 
 class Lines:
@@ -57,9 +57,9 @@ class Lines:
 class Bars:
     """A bar for all cells and one for every task that is running."""
 
-    def __init__(self, bars: Progress, n_cells: int) -> None:
+    def __init__(self, bars: Progress, n_cells: int, n_there: int) -> None:
         self.bars = bars
-        self.all = bars.add_task("cells", total=n_cells, note="")
+        self.all = bars.add_task("cells", total=n_cells, completed=n_there, note="")
         self.running: dict[Task, TaskID] = {}
 
     def __call__(self, event: Event) -> None:

@@ -2,19 +2,18 @@
 
 import multiprocessing
 import os
-import queue
 import tempfile
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from energate.errors import InputError
+from energate.estimators._base import resolve_device
 from energate.experiments import progress, work
 from energate.experiments.measures import read_json
 from energate.experiments.tables import PROFILES, TABLES, Profile, Table
@@ -62,11 +61,15 @@ def run(
     folder : where the data sets are; the environment variable ENERGATE_DATA by default.
     show : called with every `Event`; the terminal shows them by default.
     """
-    plan = Plan(_known(table, TABLES, "table"), _known(profile, PROFILES, "profile"), Path(results), seeds)
-    plan.choose(data, systems)
     if jobs < 1 or (limit is not None and limit <= 0) or (seeds is not None and seeds < 1):
         raise InputError(f"`jobs`, `seeds` and `limit` must be above 0; got {jobs}, {seeds} and {limit}.")
-    with tempfile.TemporaryDirectory(prefix="energate-") as scratch, progress.showing(plan.n_cells, show) as tell:
+    resolve_device(device)  # refused here rather than by every cell
+    plan = Plan(_known(table, TABLES, "table"), _known(profile, PROFILES, "profile"), Path(results), seeds)
+    plan.choose(data, systems)
+    with (
+        tempfile.TemporaryDirectory(prefix="energate-") as scratch,
+        progress.showing(plan.n_cells, plan.summary.n_skipped, show) as tell,
+    ):
         settings = work.Settings(plan.table.name, plan.profile.name, Path(results), scratch, device, folder)
         runner = _Here(tell) if jobs == 1 else _Processes(tell, jobs)
         with runner:
@@ -86,6 +89,7 @@ class Plan:
         self.table, self.profile, self.results = table, profile, results
         self.seeds = profile.seeds if seeds is None else seeds
         self.ready: deque[Task] = deque()
+        self.first: dict[str, list[Task]] = {}  # of every data set: what can be done once it is loaded
         self.summary = Summary()
         self.n_cells = 0
 
@@ -95,10 +99,11 @@ class Plan:
         self.data, self.systems = _chosen(data, all_data, "data set"), _chosen(systems, self.table.systems, "system")
         self.n_cells = sum(work.n_seeds(system, self.seeds) for system in self.systems) * len(self.data)
         for name in self.data:
-            if any(self._next(name, system) for system in self.systems):
+            # Backwards: the slowest systems are the last of a table, and better not begun last.
+            self.first[name] = [task for system in reversed(self.systems) for task in self._next(name, system)]
+            if self.first[name]:
                 self.ready.append(Task("data", name))
-            else:  # nothing to do
-                self.summary.n_skipped += sum(work.n_seeds(system, self.seeds) for system in self.systems)
+        self.summary.n_skipped = self.n_cells - sum(map(self._n_cells_of, self.ready))
 
     def _next(self, data: str, system: str) -> list[Task]:
         """The search, or the seeds that are left once it is done."""
@@ -119,13 +124,7 @@ class Plan:
     def after(self, task: Task) -> list[Task]:
         """What can be done now that a task has been."""
         if task.kind == "data":
-            tasks = []
-            for system in reversed(self.systems):  # the slowest are the last of a table, and better not begun last
-                following = self._next(task.data, system)
-                if not following or following[0].kind == "cell":
-                    self.summary.n_skipped += work.n_seeds(system, self.seeds) - len(following)
-                tasks += following
-            return tasks
+            return self.first[task.data]
         if task.kind == "search":
             following = self._next(task.data, task.system)
             self.summary.n_skipped += work.n_seeds(task.system, self.seeds) - len(following)
@@ -135,13 +134,14 @@ class Plan:
 
     def fail(self, task: Task, error: str) -> None:
         """Note what did not work, and all that needed it."""
-        lost = {
-            "data": sum(work.n_seeds(system, self.seeds) for system in self.systems),
-            "search": work.n_seeds(task.system, self.seeds) if task.system else 0,
-            "cell": 1,
-        }[task.kind]
-        self.summary.n_failed += lost
+        self.summary.n_failed += self._n_cells_of(task)
         self.summary.failed.append(f"{task}: {error}")
+
+    def _n_cells_of(self, task: Task) -> int:
+        """How many cells cannot be had without a task."""
+        if task.kind == "data":
+            return sum(map(self._n_cells_of, self.first[task.data]))
+        return work.n_seeds(task.system, self.seeds) if task.kind == "search" else 1
 
 
 def _chosen(wanted: Sequence[str] | None, names: Sequence[str] | dict[str, str], what: str) -> list[str]:
@@ -211,56 +211,83 @@ class _Here:
         return [] if result is None else [result]
 
 
+class _Worker:
+    """A process that does one task after another, and the pipe through which it tells how far it is.
+
+    A pool of one: if a pool breaks, all its tasks are lost, and nothing says which of them broke it.
+    """
+
+    def __init__(self, threads: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.events, self.sender = context.Pipe(duplex=False)
+        self.pool = ProcessPoolExecutor(1, context, initializer=work.prepare_worker, initargs=(threads, self.sender))
+
+    def told(self) -> Iterator[Event]:
+        while self.events.poll():
+            yield self.events.recv()
+
+    def terminate(self) -> None:
+        for process in list((self.pool._processes or {}).values()):
+            process.terminate()
+
+    def close(self) -> None:
+        self.pool.shutdown(cancel_futures=True)
+        self.events.close()
+        self.sender.close()
+
+
 class _Processes:
-    """Several tasks at the same time, each in a process."""
+    """Several tasks at the same time, each in a process; one that dies takes only its own task with it."""
 
     def __init__(self, tell: Callable[[Event], None], jobs: int) -> None:
-        self.tell, self.jobs = tell, jobs
-        self.context = multiprocessing.get_context("spawn")
-        self.manager = self.context.Manager()
-        self.events: Any = self.manager.Queue()
-        self.running: dict[Future[str], Task] = {}
-        self.pool = self._new_pool()
-
-    def _new_pool(self) -> ProcessPoolExecutor:
-        threads = max(1, (os.cpu_count() or 1) // self.jobs)
-        return ProcessPoolExecutor(self.jobs, self.context, initializer=work.prepare_worker, initargs=(threads,))
+        self.tell = tell
+        self.threads = max(1, (os.cpu_count() or 1) // jobs)
+        self.idle = [_Worker(self.threads) for _ in range(jobs)]
+        self.running: dict[Future[str], tuple[_Worker, Task, work.Settings]] = {}
 
     def __enter__(self) -> "_Processes":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        workers = [*self.idle, *(worker for worker, _, _ in self.running.values())]
         if kind is not None:  # do not wait for what is running
-            for process in list((self.pool._processes or {}).values()):
-                process.terminate()
-        self.pool.shutdown(cancel_futures=True)
-        self.manager.shutdown()
+            for worker in workers:
+                worker.terminate()
+        for worker in workers:
+            worker.close()
 
     @property
     def busy(self) -> bool:
         return bool(self.running)
 
     def free(self, _: Task) -> bool:
-        return len(self.running) < self.jobs
+        return bool(self.idle)
 
     def start(self, task: Task, settings: work.Settings) -> None:
+        worker = self.idle.pop()
         try:
-            future = self.pool.submit(work.do, task, settings, self.events.put)
-        except BrokenProcessPool:
-            self.pool = self._new_pool()
-            future = self.pool.submit(work.do, task, settings, self.events.put)
-        self.running[future] = task
+            future = worker.pool.submit(work.do_and_tell, task, settings)
+        except BrokenExecutor:  # its process died while it had nothing to do
+            worker = self._replaced(worker)
+            future = worker.pool.submit(work.do_and_tell, task, settings)
+        self.running[future] = worker, task, settings
 
     def finished(self) -> list[tuple[Task, str]]:
         done = wait(self.running, timeout=0.2, return_when=FIRST_COMPLETED).done
-        while True:
-            try:
-                self.tell(self.events.get_nowait())
-            except queue.Empty:
-                break
+        for worker, _, _ in self.running.values():
+            for event in worker.told():
+                self.tell(event)
         ended = []
         for future in done:
-            task, error = self.running.pop(future), future.exception()
-            # A process that the system killed takes the others with it; they are run again next time.
-            ended.append((task, future.result() if error is None else f"{type(error).__name__}: {error}"))
+            (worker, task, settings), error = self.running.pop(future), future.exception()
+            if error is None:
+                ended.append((task, future.result()))
+            else:
+                worker = self._replaced(worker)
+                ended.append((task, work.note(task, settings, error)))
+            self.idle.append(worker)
         return ended
+
+    def _replaced(self, worker: _Worker) -> _Worker:
+        worker.close()
+        return _Worker(self.threads)

@@ -1,7 +1,11 @@
 """What one process does: prepare a data set, choose hyper-parameters, fit and test one cell."""
 
 import json
+import multiprocessing
+import multiprocessing.connection
 import os
+import signal
+import threading
 import time
 import traceback
 import warnings
@@ -27,6 +31,7 @@ from energate.training import Progress
 
 CHOSEN_BY = "least sum of ranks by validation error and validation log-loss"
 _PARTS = ("train", "valid", "test")
+_EVENTS: multiprocessing.connection.Connection | None = None  # of a process that does tasks for another
 
 
 @dataclass(frozen=True)
@@ -103,27 +108,58 @@ def configuration(results: Path, table: str, data: str, system: str, profile: Pr
     return chosen
 
 
-def prepare_worker(threads: int) -> None:
-    """Settings of a process that does tasks."""
+def prepare_worker(threads: int, events: multiprocessing.connection.Connection) -> None:
+    """Settings of a process that does tasks, and tells its events through a pipe."""
+    global _EVENTS  # noqa: PLW0603
+    _EVENTS = events
     torch.set_num_threads(threads)
     warnings.simplefilter("ignore")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the process that started this one, and it decides
+    _end_with_parent()
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it has ended, even if that was killed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def do_and_tell(task: Task, settings: Settings) -> str:
+    """`do`, in a process that was prepared."""
+    assert _EVENTS is not None
+    return do(task, settings, _EVENTS.send)
 
 
 def do(task: Task, settings: Settings, tell: Callable[[Event], None]) -> str:
     """Do a task; what went wrong, or nothing."""
+    precision = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
         {"data": _prepare, "search": _search, "cell": _cell}[task.kind](task, settings, tell)
     except Exception as error:
-        if task.kind == "cell":
-            place = settings.results / settings.table / task.data / task.system
-            where = traceback.format_exc(limit=-3)
-            write_json(
-                place / f"seed{task.seed}.json",
-                {**_head(task, settings), "status": "failed", "error": f"{type(error).__name__}: {error}\n{where}"},
-            )
-        return f"{type(error).__name__}: {error}".partition("\n")[0]
+        return note(task, settings, error)
+    finally:
+        torch.set_float32_matmul_precision(precision)  # this may be the caller's own process
     return ""
+
+
+def note(task: Task, settings: Settings, error: BaseException) -> str:
+    """Write down that a cell failed, so that reports show it; the error in one line."""
+    said = f"{type(error).__name__}: {error}"
+    if task.kind == "cell":
+        where = "".join(traceback.format_exception(error, limit=-3))
+        place = settings.results / settings.table / task.data / task.system
+        write_json(
+            place / f"seed{task.seed}.json",
+            {**_head(task, settings), "status": "failed", "error": f"{said}\n{where}"},
+        )
+    return said.partition("\n")[0]
 
 
 # --- the tasks ----------------------------------------------------------------------------------------------------
@@ -133,7 +169,7 @@ def _prepare(task: Task, settings: Settings, tell: Callable[[Event], None]) -> N
     """Load a data set once, and leave its arrays where all processes can read them."""
     data = load(task.data, folder=settings.folder)
     place = Path(settings.scratch) / task.data
-    place.mkdir()
+    place.mkdir(exist_ok=True)
     for part in _PARTS:
         np.save(place / f"X_{part}.npy", getattr(data, f"X_{part}"))
         np.save(place / f"y_{part}.npy", getattr(data, f"y_{part}"))
@@ -150,10 +186,14 @@ def _read(place: Path) -> Dataset:
 
 
 def _rows(task: Task, settings: Settings) -> Dataset:
-    data, every = _read(Path(settings.scratch) / task.data), PROFILES[settings.profile].every
-    # Sets of some hundred test rows are used whole.
-    every = every if len(data.y_test) >= 5000 else 1
+    data = _read(Path(settings.scratch) / task.data)
+    every = _every(data, settings)
     return replace(data, X_test=data.X_test[::every], y_test=data.y_test[::every])
+
+
+def _every(data: Dataset, settings: Settings) -> int:
+    """One test row in so many is used; sets of some hundred test rows are used whole."""
+    return PROFILES[settings.profile].every if len(data.y_test) >= 5000 else 1
 
 
 def _parts(data: Dataset) -> Parts:
@@ -211,7 +251,7 @@ def _cell(task: Task, settings: Settings, tell: Callable[[Event], None]) -> None
     found = measures.measure(system, model, data, pictures=task.seed == 0)
     predicted = time.perf_counter()
     search = read_json(place / "search.json") if profile.search else None
-    every = len(_read(Path(settings.scratch) / task.data).y_test) // len(data.y_test)
+    every = _every(_read(Path(settings.scratch) / task.data), settings)
     write_json(
         place / f"seed{task.seed}.json",
         {
@@ -241,7 +281,7 @@ def _cell(task: Task, settings: Settings, tell: Callable[[Event], None]) -> None
 def _head(task: Task, settings: Settings) -> dict[str, Any]:
     """What a cell says even if it failed."""
     table = TABLES[settings.table]
-    order = [*table.data, *(() if task.data in table.data else (task.data,))]
+    order = list(dict.fromkeys([*table.data, *(PROFILES[settings.profile].data or ())]))
     return {
         "schema": measures.SCHEMA,
         "table": table.name,
@@ -255,6 +295,8 @@ def _head(task: Task, settings: Settings) -> dict[str, Any]:
         "order": {"data": order.index(task.data), "system": list(table.systems).index(task.system)},
         "published": table.published.get(task.data, {}).get(task.system),
         "ours": task.system in table.ours,
+        "apart": table.apart.get(task.system, ""),
+        "random": SYSTEMS[task.system].random,
         "versions": measures.versions(),
         "device": measures.device_name(_device(settings, task)),
         "date": measures.today(),

@@ -110,7 +110,8 @@ def _markdown_entry(row: Row, system: str, n_seeds: int) -> str:
         return f"failed{paper}"
     shown = with_spread([cell.test_error for cell in entry.cells if cell.test_error is not None])
     shown = f"**{shown}**" if system in row.best else f"≈ {shown}" if system in row.close else shown
-    short = f", {len(entry.cells)} of {n_seeds} seeds" if len(entry.cells) < n_seeds else ""
+    wanted = entry.n_wanted(n_seeds)
+    short = f", {len(entry.cells)} of {wanted} seeds" if len(entry.cells) < wanted else ""
     return f"{shown}{paper}{short}"
 
 

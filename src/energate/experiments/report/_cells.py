@@ -71,6 +71,8 @@ class Cell:
     order: tuple[int, int]
     published: float | None
     ours: bool
+    apart: str
+    random: bool
     error: str
     test_error: float | None = None
     classes: list[str] = field(default_factory=list)

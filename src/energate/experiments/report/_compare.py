@@ -20,6 +20,10 @@ class Entry:
     cells: list[Cell]
     failed: list[Cell]
 
+    def n_wanted(self, n_seeds: int) -> int:
+        """A system that is not random needs one seed."""
+        return n_seeds if all(cell.random for cell in [*self.cells, *self.failed]) else 1
+
     @property
     def published(self) -> float | None:
         return next((cell.published for cell in [*self.cells, *self.failed] if cell.published is not None), None)
@@ -51,6 +55,7 @@ class Comparison:
     title: str
     systems: dict[str, str]
     ours: set[str]
+    apart: dict[str, str]
     rows: list[Row]
     seeds: list[int]
 
@@ -80,8 +85,9 @@ def compare(results: Results) -> list[Comparison]:
         for data in dict.fromkeys(c.data for c in sorted(cells, key=lambda c: (c.order[0], c.data))):
             rows.append(_row(data, [cell for cell in cells if cell.data == data], list(systems)))
         ours = {cell.system for cell in cells if cell.ours}
+        apart = {cell.system: cell.apart for cell in cells if cell.apart}
         seeds = sorted({cell.seed for cell in cells})
-        tables.append(Comparison(name, cells[0].title, systems, ours, rows, seeds))
+        tables.append(Comparison(name, cells[0].title, systems, ours, apart, rows, seeds))
     return tables
 
 
@@ -94,7 +100,8 @@ def _row(data: str, cells: list[Cell], systems: list[str]) -> Row:
             good = [cell for cell in own if cell.test_error is not None]
             entries[system] = Entry(good, [cell for cell in own if cell.test_error is None])
     warnings = _warnings([cell for cell in cells if cell.test_error is not None])
-    means = {system: error_mean(entry) for system, entry in entries.items() if entry.cells}
+    compared = {system: entry for system, entry in entries.items() if entry.cells and not entry.cells[0].apart}
+    means = {system: error_mean(entry) for system, entry in compared.items()}
     best: list[str] = []
     close: dict[str, float] = {}
     if means and not warnings:  # means over different rows have no best
@@ -124,6 +131,7 @@ def mean_spread(values: list[float]) -> tuple[float, float | None]:
 def _reference(entries: dict[str, Entry]) -> tuple[str, str]:
     """The system that the others are measured against, chosen without the test rows; and why it is this one."""
     done = {system: entry for system, entry in entries.items() if entry.cells}
+    done = {system: entry for system, entry in done.items() if not entry.cells[0].apart} or done
     ours = {system: entry for system, entry in done.items() if entry.cells[0].ours}
     pool, of = (ours, "of this project's systems") if ours else (done, "of all systems")
     valid = {}

@@ -69,9 +69,14 @@ def explanation(comparison: Comparison) -> str:
     spread = f"mean ± sample standard deviation over {n} seeds" if n > 1 else "one seed"
     entries = [entry for row in comparison.rows for entry in row.entries.values()]
     paper = " The paper's figure stands with it." if any(e.published is not None for e in entries) else ""
+    kept = {
+        why: [comparison.systems[s] for s in comparison.apart if comparison.apart[s] == why]
+        for why in comparison.apart.values()
+    }
+    apart = "".join(f" Not among the compared: {', '.join(names)} ({why})." for why, names in kept.items())
     return (
         f"Test error in percent: {spread}.{paper} Bold: the lowest mean of the row. ≈: not significantly worse than it "
-        f"(p ≥ {LEVEL:g}, paired over the same test rows, not corrected for the number of systems)."
+        f"(p ≥ {LEVEL:g}, paired over the same test rows, not corrected for the number of systems).{apart}"
     )
 
 
@@ -114,7 +119,8 @@ def _entry(row: Row, system: str, n_seeds: int) -> str:
     shown = with_spread([cell.test_error for cell in entry.cells if cell.test_error is not None])
     seeds = ", ".join(str(cell.seed) for cell in entry.cells)
     title = f"{len(entry.cells)} seed{'s' if len(entry.cells) > 1 else ''} ({seeds})"
-    short = "" if len(entry.cells) == n_seeds else f"<small>{len(entry.cells)} of {n_seeds} seeds</small>"
+    wanted = entry.n_wanted(n_seeds)
+    short = "" if len(entry.cells) >= wanted else f"<small>{len(entry.cells)} of {wanted} seeds</small>"
     if system in row.best:
         below = f"{paper}{short}{failed}"
         return f'<td class="best" title="lowest mean of the row; {title}"><strong>{shown}</strong>{below}</td>'

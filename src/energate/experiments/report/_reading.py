@@ -130,6 +130,8 @@ def _cell(content: dict[str, Any], name: str, folder: str, notes: list[str]) -> 
         "order": (whole(order.get("data", 10**6), "order"), whole(order.get("system", 10**6), "order")),
         "published": part("published", percent, None),
         "ours": content.get("ours") is True,
+        "apart": part("apart", text, ""),
+        "random": content.get("random") is not False,
         "error": part("error", text, ""),
         "seconds": part("seconds", numbers, dict[str, float]()),
         "versions": part("versions", texts, dict[str, str]()),
