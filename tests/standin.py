@@ -27,6 +27,7 @@ TABLE = Table(
     data=("one", "two"),
     systems={"centre": "Centre", "plain": "Plain", "other": "Other"},
     ours=("centre",),
+    apart={"other": "it is another"},
     published={"one": {"centre": 12.5}},
 )
 PROFILES = (
@@ -36,7 +37,7 @@ PROFILES = (
 #: what a cell says even if it failed, and what only one that did not
 HEAD = (
     *("schema", "table", "title", "profile", "data", "data_label", "system", "system_label", "seed", "order"),
-    *("published", "ours", "status", "error", "versions", "device", "date"),
+    *("published", "ours", "apart", "random", "status", "error", "versions", "device", "date"),
 )
 BODY = (
     *("classes", "shape", "n_train", "n_valid", "n_test", "test_slice", "test_error", "valid_error", "test_log_loss"),

@@ -46,6 +46,8 @@ def test_a_run_writes_a_file_for_every_cell(systems: Systems, tmp_path: Path) ->
         assert cell["order"] == {"data": int(cell["data"] == "two"), "system": ALL.index(cell["system"])}
         assert cell["published"] == (12.5 if name.startswith("small/one/centre") else None)
         assert cell["ours"] is (cell["system"] == "centre")
+        assert cell["apart"] == ("it is another" if cell["system"] == "other" else "")
+        assert cell["random"] is (cell["system"] != "plain")
         assert (cell["status"], cell["error"], cell["search"]) == ("ok", "", None)
         assert cell["config"] == CONFIGS[1]
         assert set(cell["versions"]) == {"energate", "torch", "scikit-learn", "numpy", "python"}

@@ -241,7 +241,8 @@ def test_an_unknown_table_is_refused(tmp_path: Path) -> None:
 def test_a_run_leaves_the_process_as_it_was(
     systems: Systems, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    before = torch.get_float32_matmul_precision(), torch.get_num_threads()
+    torch.set_float32_matmul_precision("highest")  # the default
+    before = "highest", torch.get_num_threads()
     run(tmp_path, data=["one"], show=None)
     assert (torch.get_float32_matmul_precision(), torch.get_num_threads()) == before
     said = capfd.readouterr()

@@ -16,6 +16,7 @@ _HOME = {
     "GatedUnits": "units",
     "HiddenUnits": "units",
     "InputError": "errors",
+    "LabelMLP": "estimators",
     "MeanUnits": "units",
     "NetworkUnits": "units",
     "PairScorer": "estimators",

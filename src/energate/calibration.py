@@ -13,6 +13,7 @@ from energate.errors import InputError
 GIS_STEPS = 30
 NEWTON_STEPS = 100
 SCALE_SPREAD, LEAST_SCALE = 0.5, 1e-3  # the prior on a scale; the least scale, as a share of the first
+LABEL_PRIOR = 0.01  # weight of the prior of `calibrate_labels`, in rows
 SOFT, SHARPEN = 10.0, 4.0  # spread of energies that Newton takes at once, and the factor from stage to stage
 
 
@@ -122,6 +123,56 @@ def calibrate_scales(energies: Tensor, labels: Tensor, weight: Tensor | None = N
             damping *= 10
     B = theta[n_scales:]
     return theta[:n_scales], B - B.mean()
+
+
+def calibrate_labels(scores: Tensor, labels: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Slopes and offsets (L,) in float64 for ``P(y_l = 1 | x) = sigmoid(slope_l s_l(x) + offset_l)``, label by label.
+
+    By maximum likelihood (Platt 1999), with a weak normal prior: on the slope around one that gives scores a spread of
+    1, and on the logit of a middling score around 0.  It decides where a label is always or never on.  No slope is negative.
+
+    Parameters
+    ----------
+    scores : (N, L), of rows that the base was not trained on.
+    labels : (N, L) of 0 and 1.
+    weight : (N,) optional weights of the rows.
+    """
+    scores, labels = scores.detach().to(torch.float64), labels.to(torch.float64)
+    if scores.ndim != 2 or scores.shape != labels.shape or not len(scores) or not torch.isfinite(scores).all():
+        raise InputError(
+            "`scores` and `labels` must be (N, L) with N > 0, and scores finite; "
+            f"got {tuple(scores.shape)} and {tuple(labels.shape)}."
+        )
+    w = torch.ones(len(scores), 1).to(scores) if weight is None else weight.detach().to(scores).unsqueeze(1)
+    middle, unit = scores.mean(0), scores.std(0, correction=0)
+    unit = torch.where(unit > 1e-9 * (1 + middle.abs()), unit, 1.0)  # a score that says nothing keeps its scale
+    s = (scores - middle) / unit
+    slope, offset = torch.ones_like(unit), torch.zeros_like(unit)
+    value = _label_cost(slope, offset, s, labels, w)
+    size = torch.ones_like(unit)
+    for _ in range(NEWTON_STEPS):
+        p = torch.sigmoid(slope * s + offset)
+        miss, curve = w * (p - labels), w * p * (1 - p)
+        g_slope = (miss * s).sum(0) + LABEL_PRIOR * (slope - 1)
+        g_offset = miss.sum(0) + LABEL_PRIOR * offset
+        h_ss, h_so, h_oo = (curve * s * s).sum(0) + LABEL_PRIOR, (curve * s).sum(0), curve.sum(0) + LABEL_PRIOR
+        determinant = h_ss * h_oo - h_so**2
+        step_slope = (h_oo * g_slope - h_so * g_offset) / determinant
+        step_offset = (h_ss * g_offset - h_so * g_slope) / determinant
+        new = (slope - size * step_slope).clamp(min=0), offset - size * step_offset
+        new_value = _label_cost(*new, s, labels, w)
+        better = new_value <= value + 16 * torch.finfo(torch.float64).eps * value.abs()
+        done = ((value - new_value).abs() <= 1e-12 * (1 + value.abs())) & better
+        slope, offset = torch.where(better, new[0], slope), torch.where(better, new[1], offset)
+        value, size = torch.where(better, new_value, value), torch.where(better, 1.0, size / 2)
+        if (done | (size < 1e-8)).all():
+            break
+    return slope / unit, offset - slope * middle / unit
+
+
+def _label_cost(slope: Tensor, offset: Tensor, s: Tensor, labels: Tensor, w: Tensor) -> Tensor:
+    losses = torch.nn.functional.binary_cross_entropy_with_logits(slope * s + offset, labels, reduction="none")
+    return (w * losses).sum(0) + LABEL_PRIOR / 2 * ((slope - 1) ** 2 + offset**2)
 
 
 def _derivatives(theta: Tensor, energies: Tensor, chosen: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:

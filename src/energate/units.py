@@ -146,11 +146,22 @@ class GatedUnits(HiddenUnits):
         self.W_h = self.weight(n_hidden, n_factors)
         self.b = self.bias(n_hidden)
 
+    def factors(self, v: Tensor) -> Tensor:
+        """What the pre-activation sees of v, linear in it: (K, N, F)."""
+        return project(v, self.W_y)
+
+    def gate(self, c: Tensor) -> Tensor:
+        """What it sees of the context: (K, N, F)."""
+        return project(c, self.W_x)
+
+    def from_factors(self, q: Tensor, gate: Tensor) -> Tensor:
+        """The pre-activation from what it sees: (K, N, M)."""
+        return project(gate * q, self.W_h, self.b)
+
     def preactivation(self, v: Tensor, c: Tensor | None) -> tuple[Tensor, Tensor]:
         assert c is not None  # Autoencoder refuses a missing context with a message
-        q_x = project(c, self.W_x)  # (K, N, F)
-        u = project(q_x * project(v, self.W_y), self.W_h, self.b)
-        return u, q_x
+        q_x = self.gate(c)
+        return self.from_factors(self.factors(v), q_x), q_x
 
     def decode(self, h: Tensor, carry: Tensor) -> Tensor:
         q_x = carry
@@ -223,9 +234,17 @@ class CovarianceUnits(HiddenUnits):
         self.W_h = self.weight(n_hidden, n_factors)
         self.b = self.bias(n_hidden)
 
+    def factors(self, v: Tensor) -> Tensor:
+        """What the pre-activation sees of v, linear in it: (K, N, F)."""
+        return project(v, self.W)
+
+    def from_factors(self, q: Tensor) -> Tensor:
+        """The pre-activation from what it sees: (K, N, M)."""
+        return project(q * q, self.W_h, self.b)
+
     def preactivation(self, v: Tensor, c: Tensor | None) -> tuple[Tensor, Tensor]:
-        q = project(v, self.W)  # (K, N, F)
-        return project(q * q, self.W_h, self.b), q
+        q = self.factors(v)
+        return self.from_factors(q), q
 
     def decode(self, h: Tensor, carry: Tensor) -> Tensor:
         decoded = (carry * (h @ self.W_h)) @ self.W  # (K, N, D)

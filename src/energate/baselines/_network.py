@@ -202,19 +202,24 @@ class NetworkClassifier(
         seed: int,
         report: Reporter,
         validate: Callable[[], Tensor] | None = None,
+        optimizer: str | None = None,
+        schedule: str = "constant",
     ) -> None:
-        """One stage of training on batches of row numbers; ``epochs`` names the parameter that says how many."""
+        """One stage of training on batches of row numbers; ``epochs`` names the parameter that says how many.
+
+        ``optimizer`` and ``schedule`` are those of a stage before fine-tuning, which has its own.
+        """
         last = stage == "fine-tune"
         batches = row_batches(len(rows), self.batch_size, seed, rows.device)
         self.history_[stage] = minimise(
             loss,
-            module.parameters(),
+            module.groups(learning_rate) if isinstance(module, Network) else module.parameters(),
             batches,
             epochs=epochs_of(self, epochs, math.ceil(len(rows) / self.batch_size)),
-            optimizer=self._OPTIMIZER,
+            optimizer=optimizer or self._OPTIMIZER,
             learning_rate=learning_rate,
             weight_decay=self.weight_decay if last else 0.0,
-            schedule=self._SCHEDULE if last else "constant",
+            schedule=self._SCHEDULE if last else schedule,
             validate=validate,
             patience=None if validate is None else self.n_iter_no_change,
             callback=lambda progress: report(stage, progress),
@@ -255,6 +260,14 @@ def epochs_of(estimator: Any, name: str, n_steps: int) -> int:
     if getattr(estimator, name) == "auto":
         return auto_epochs("auto", n_steps, WANTED_STEPS, LEAST_EPOCHS)
     return whole_number(estimator, name, 0, " or 'auto'")
+
+
+def at_least_0(estimator: Any, name: str) -> float:
+    """A parameter that must be a number of at least 0."""
+    value = getattr(estimator, name)
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < math.inf:
+        raise InputError(f"`{name}` must be a number of at least 0; got {value!r}.")
+    return float(value)
 
 
 def fraction_of(estimator: Any, name: str) -> float:

@@ -3,6 +3,7 @@
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,10 @@ class Network(nn.Module, ABC):
     @abstractmethod
     def forward(self, v: Tensor, noise: torch.Generator | None = None) -> Tensor:
         """The logits (N, K) of rows (N, D); with ``noise`` as in training, if the network is random there."""
+
+    def groups(self, learning_rate: float) -> list[dict[str, Any]]:
+        """What training by cross-entropy changes, for `energate.training.minimise`: parameters and their rates."""
+        return [{"params": list(self.parameters()), "learning_rate": learning_rate}]
 
 
 class Perceptron(Network):
@@ -38,6 +43,7 @@ class Perceptron(Network):
         self.activation = as_activation(activation)
         self.dropout = [0.0] * (len(sizes) - 1) if dropout is None else list(dropout)
         shapes = [(n_out, n_in) for n_in, n_out in itertools.pairwise(sizes)]
+        self.rates = [1.0] * len(shapes)
         gain = GAINS[activation]
         self.W = nn.ParameterList(
             torch.randn(shape, generator=generator) * (gain / sum(shape) ** 0.5) for shape in shapes[:-1]
@@ -55,7 +61,13 @@ class Perceptron(Network):
         return h
 
     @torch.no_grad()
-    def start_layer(self, layer: int, W: Tensor, b: Tensor) -> None:
-        """Let a hidden layer start from weights that were trained before."""
+    def start_layer(self, layer: int, W: Tensor, b: Tensor, rate: float = 1.0) -> None:
+        """Let a hidden layer start from weights that were trained before, and go on with that share of the rate."""
         self.W[layer].copy_(W)
         self.b[layer].copy_(b)
+        self.rates[layer] = rate
+
+    def groups(self, learning_rate: float) -> list[dict[str, Any]]:
+        """The layers, each with its share of the rate; those with none stay as they are."""
+        layers = zip(self.W, self.b, self.rates, strict=True)
+        return [{"params": [W, b], "learning_rate": learning_rate * rate} for W, b, rate in layers if rate]

@@ -1,7 +1,8 @@
 """scikit-learn estimators over the exact energies."""
 
 from energate.estimators.classifier import EnergyClassifier
+from energate.estimators.mlp import LabelMLP
 from energate.estimators.pairs import PairScorer
 from energate.estimators.scorer import EnergyScorer
 
-__all__ = ["EnergyClassifier", "EnergyScorer", "PairScorer"]
+__all__ = ["EnergyClassifier", "EnergyScorer", "LabelMLP", "PairScorer"]

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 import energate
 from energate.errors import InputError
-from energate.estimators import EnergyClassifier, EnergyScorer, PairScorer
+from energate.estimators import EnergyClassifier, EnergyScorer, LabelMLP, PairScorer
 from energate.estimators._base import resolve_device
 from energate.persistence import _store
 from energate.persistence._store import CONFIG, WEIGHTS
@@ -34,7 +34,7 @@ __all__ = ["load", "save"]
 FORMAT = "energate model"
 SCHEMA = 1
 #: what can be saved, by name
-ESTIMATORS: dict[str, Any] = {kind.__name__: kind for kind in (EnergyClassifier, EnergyScorer, PairScorer)}
+ESTIMATORS: dict[str, Any] = {kind.__name__: kind for kind in (EnergyClassifier, EnergyScorer, LabelMLP, PairScorer)}
 LONG = 1000  # longer arrays of floats go beside the weights
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 

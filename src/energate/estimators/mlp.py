@@ -1,0 +1,325 @@
+"""`LabelMLP`: the mean of several dropout networks, for rows that carry several labels at once."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.model_selection import train_test_split
+from sklearn.utils import Tags, column_or_1d
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from energate.errors import InputError
+from energate.estimators import _base
+from energate.estimators._base import (
+    SCALINGS,
+    Array,
+    FittedMixin,
+    auto_epochs,
+    draw_seed,
+    encode_labels,
+    find_classes,
+    in_chunks,
+    resolve_device,
+)
+from energate.estimators._loop import CallbackSupportMixin, Reporter, with_callbacks
+from energate.training import Batches, History, corrupt, minimise, row_batches
+
+Targets = NDArray[np.float32]  # (n, L) of 0 and 1; for classes one 1 in each row
+MIN_VALIDATION_ROWS = 10  # with fewer there is no validation split
+WANTED_STEPS, LEAST_EPOCHS, MOST_EPOCHS = 1000, 20, 200
+
+
+class LabelNetworks(nn.Module):
+    """K networks of ReLU layers, from rows to the logits of the labels.
+
+    The weights of the output start at 0: before training every row gets the logits that its biases hold.
+    """
+
+    def __init__(self, n_models: int, sizes: Sequence[int], generator: torch.Generator) -> None:
+        super().__init__()
+        shapes = list(itertools.pairwise(sizes))
+        self.W = nn.ParameterList(
+            torch.randn(n_models, *shape, generator=generator) * (2 / sum(shape) ** 0.5) for shape in shapes[:-1]
+        )
+        self.W.append(torch.zeros(n_models, *shapes[-1]))
+        self.b = nn.ParameterList(torch.zeros(n_models, n_out) for _, n_out in shapes)
+
+    def forward(
+        self, v: Tensor, dropout: tuple[float, float] = (0.0, 0.0), generator: torch.Generator | None = None
+    ) -> Tensor:
+        """The logits (K, N, L) of rows (N, D) or (K, N, D); ``dropout`` is that of the rows and of hidden units."""
+        h = v.expand(len(self.b[0]), *v.shape[-2:])  # (K, N, D)
+        for layer, (W, b) in enumerate(zip(self.W, self.b, strict=True)):
+            rate = dropout[min(layer, 1)]
+            if rate:
+                h = corrupt(h, "masking", rate, generator) / (1 - rate)
+            u = torch.baddbmm(b.unsqueeze(1), h, W)  # (K, N, M)
+            h = u if layer == len(self.W) - 1 else u.relu()
+        return h
+
+
+class LabelMLP(
+    ClassifierMixin,  # type: ignore[misc]
+    CallbackSupportMixin,  # type: ignore[misc]
+    FittedMixin,
+    BaseEstimator,  # type: ignore[misc]
+):
+    """Predicts several labels of a row by the mean of several dropout networks, trained as one program.
+
+    The labels are independent of each other given the hidden units; `predict_proba` says how probable each one is.
+    Labels in one dimension are taken as classes, of which each row has one: the outputs are then a softmax.
+
+    Parameters
+    ----------
+    n_hidden, n_layers : ReLU units of each hidden layer, and the number of these layers.
+    n_members : networks; each has its own start, batches and dropout, and their logits are averaged.
+    dropout, input_dropout : the share of hidden units, and of columns, left out at random in training.
+    max_epochs : ``"auto"`` takes more on small data.
+    learning_rate, weight_decay, batch_size : of the optimiser, AdamW; the rate falls to 0 along a cosine, and only
+        matrices decay.
+    early_stopping, validation_fraction, n_iter_no_change : keep, for each network, the epoch with the lowest log-loss
+        on the rows held out: those given to `fit`, or else a share of the training rows.  Where that share is fewer
+        than 10 rows, all rows train.
+    scaling : ``"standard"``, ``"unit"`` (columns to [0, 1]) or ``"none"``.
+    device : ``"auto"``, ``"cpu"``, ``"cuda"``.
+    random_state : an integer makes results repeatable.
+    verbose : 1 prints a line per epoch.
+
+    Attributes
+    ----------
+    classes_ : the classes; for several labels their numbers, from 0.
+    multilabel_ : whether `fit` saw several labels, as a table of 0 and 1, and not classes.
+    n_features_in_, feature_names_in_ : as in scikit-learn.
+    model_ : the networks, from scaled rows to logits.
+    scaler_ : what brings columns to the scale of ``model_``.
+    history_ : `energate.training.History`.
+    """
+
+    _FITTED = ("classes_", "multilabel_", "scaler_")  # what is saved beside the model
+
+    def __init__(
+        self,
+        *,
+        n_hidden: int = 256,
+        n_layers: int = 2,
+        n_members: int = 5,
+        dropout: float = 0.5,
+        input_dropout: float = 0.2,
+        max_epochs: int | str = "auto",
+        learning_rate: float = 2e-3,
+        weight_decay: float = 1e-2,
+        batch_size: int = 64,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 20,
+        scaling: str = "standard",
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_hidden = n_hidden
+        self.n_layers = n_layers
+        self.n_members = n_members
+        self.dropout = dropout
+        self.input_dropout = input_dropout
+        self.max_epochs = max_epochs
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.batch_size = batch_size
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.scaling = scaling
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
+
+    # --- fitting -----------------------------------------------------------------------------------
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any, *, X_valid: Any = None, y_valid: Any = None) -> Self:
+        """Train the networks on rows X (n, D) and labels y, (n, L) of 0 and 1, or (n,) for classes.
+
+        ``X_valid`` and ``y_valid`` are rows to stop early on, in place of held-out ones.
+        """
+        self._check_parameters()
+        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True)
+        self.__dict__.pop("model_", None)  # it comes last: not fitted until then
+        y = _one_column(y)
+        self.multilabel_: bool = y.ndim == 2
+        self.classes_: NDArray[Any] = np.arange(y.shape[1]) if self.multilabel_ else find_classes(y)
+        targets = self._encode(y)
+        seed = draw_seed(self.random_state)
+        held_out = self._given(X_valid, y_valid)
+        counts, n_rows = targets.sum(0, dtype=np.float64), len(X)
+        if held_out is None and self.early_stopping and n_rows * self.validation_fraction >= MIN_VALIDATION_ROWS:
+            train, valid = train_test_split(np.arange(n_rows), test_size=self.validation_fraction, random_state=seed)
+            held_out, X, targets = (X[valid], targets[valid]), X[train], targets[train]
+        self.scaler_ = SCALINGS[self.scaling](X, np.ones(len(X)))
+        networks = self._networks(torch.Generator().manual_seed(seed))
+        with torch.no_grad():  # The start: the share of the rows with each label, which is never 0 nor 1.
+            networks.b[-1].copy_(torch.as_tensor(np.log((counts + 0.5) / (n_rows - counts + 0.5))))
+        networks.to(resolve_device(self.device))
+        self._train(networks, (X, targets), held_out, (counts > 0) & (counts < n_rows), seed)
+        self.model_ = networks
+        return self
+
+    def _check_parameters(self) -> None:
+        for name in ("n_hidden", "n_layers", "n_members", "batch_size", "n_iter_no_change"):
+            value, least = getattr(self, name), 0 if name == "n_layers" else 1
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+                raise InputError(f"`{name}` must be a whole number of at least {least}; got {value!r}.")
+        for name in ("dropout", "input_dropout", "validation_fraction"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < 1:
+                raise InputError(f"`{name}` must be a number of at least 0 and below 1; got {value!r}.")
+        if self.early_stopping and not self.validation_fraction:
+            raise InputError("`validation_fraction` must be above 0; use early_stopping=False to hold no rows out.")
+        if self.scaling not in SCALINGS:
+            raise InputError(f"`scaling` must be one of {', '.join(SCALINGS)}; got {self.scaling!r}.")
+        auto_epochs(self.max_epochs, 1, WANTED_STEPS, LEAST_EPOCHS)  # refuses what is no number of epochs
+
+    def _encode(self, y: NDArray[Any]) -> Targets:
+        if not self.multilabel_:
+            return np.eye(len(self.classes_), dtype=np.float32)[encode_labels(y, self.classes_)]
+        if y.shape[1:] != self.classes_.shape:
+            raise InputError(f"`y_valid` must have {len(self.classes_)} columns, as `y`; got {y.shape}.")
+        if y.dtype.kind not in "biuf" or not np.isin(y, (0, 1)).all():
+            kind = type_of_target(y)
+            raise InputError(
+                f"Several labels must be a table (n, L) of 0 and 1; got one of {y.dtype} ({kind}). "
+                "Give classes in one dimension, (n,)."
+            )
+        return y.astype(np.float32)
+
+    def _given(self, X_valid: Any, y_valid: Any) -> tuple[Array, Targets] | None:
+        """Validation rows that the caller brings."""
+        if (X_valid is None) != (y_valid is None):
+            raise InputError("`X_valid` and `y_valid` belong together; got only one of them. Give both or neither.")
+        if X_valid is None:
+            return None
+        if not self.early_stopping:
+            raise InputError("`X_valid` is only used to stop early; set early_stopping=True, or leave it out.")
+        X_valid, y_valid = validate_data(self, X_valid, y_valid, dtype=np.float64, reset=False, multi_output=True)
+        y_valid = _one_column(y_valid)
+        if (y_valid.ndim == 2) != self.multilabel_:
+            raise InputError(f"`y_valid` must have as many dimensions as `y`; got {y_valid.ndim}.")
+        return X_valid, self._encode(y_valid)
+
+    def _networks(self, generator: torch.Generator) -> LabelNetworks:
+        sizes = [self.n_features_in_, *[self.n_hidden] * self.n_layers, len(self.classes_)]
+        return LabelNetworks(self.n_members, sizes, generator)
+
+    def _untrained(self) -> LabelNetworks:
+        return self._networks(torch.Generator())
+
+    def _train(
+        self,
+        networks: LabelNetworks,
+        train: tuple[Array, Targets],
+        valid: tuple[Array, Targets] | None,
+        varies: NDArray[np.bool_],
+        seed: int,
+    ) -> None:
+        device = networks.b[0].device
+        counted = torch.as_tensor(varies).to(device)
+
+        def on_device(X: Array, targets: Targets) -> tuple[Tensor, Tensor]:
+            return torch.as_tensor(self.scaler_(X), dtype=torch.float32).to(device), torch.as_tensor(targets).to(device)
+
+        def log_loss(logits: Tensor, targets: Tensor) -> Tensor:
+            """Minus the log-likelihood of each row: (K, N)."""
+            if not self.multilabel_:
+                return -(logits.log_softmax(-1) * targets).sum(-1)
+            # A label that never changes teaches nothing: it keeps the logit that it started from.
+            losses = F.binary_cross_entropy_with_logits(logits, targets.expand_as(logits), reduction="none")
+            return (losses * counted).sum(-1)
+
+        rows, targets = on_device(*train)
+        noise = torch.Generator(device).manual_seed(seed)
+        rates = (float(self.input_dropout), float(self.dropout))
+
+        def loss(batch: Tensor) -> Tensor:
+            return log_loss(networks(rows[batch], rates, noise), targets[batch]).mean(-1)
+
+        validate = None
+        if valid is not None:
+            chunks = list(zip(*(part.split(_base.ROWS_PER_CHUNK) for part in on_device(*valid)), strict=True))
+
+            def validate() -> Tensor:
+                return torch.cat([log_loss(networks(v), known) for v, known in chunks], -1).double().mean(-1)
+
+        n_steps = math.ceil(len(rows) / self.batch_size)
+        epochs = auto_epochs(self.max_epochs, n_steps, WANTED_STEPS, LEAST_EPOCHS, MOST_EPOCHS)
+        report = Reporter(self, epochs, *train)
+        groups: list[dict[str, Any]] = [
+            {"params": list(networks.W)},
+            {"params": list(networks.b), "weight_decay": 0.0},
+        ]
+        self.history_: History = minimise(
+            loss,
+            groups,
+            member_batches(self.n_members, len(rows), self.batch_size, seed, device),
+            epochs=epochs,
+            optimizer="adamw",
+            learning_rate=self.learning_rate,
+            weight_decay=self.weight_decay,
+            schedule="cosine",
+            validate=validate,
+            patience=None if validate is None else self.n_iter_no_change,
+            callback=lambda progress: report("train", progress),
+        )
+        report.end()
+        if device.type == "cpu":
+            networks.double()  # scores do not depend on which other rows are scored
+
+    # --- scoring -----------------------------------------------------------------------------------
+
+    def _logits(self, X: Any) -> Array:
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        return in_chunks(X, self.scaler_, self.model_.b[0], lambda v: self.model_(v).mean(0))
+
+    def decision_function(self, X: Any) -> Array:
+        """The mean logits: (n, L).  For two classes that of the second less that of the first, (n,)."""
+        logits = self._logits(X)
+        return logits[:, 1] - logits[:, 0] if not self.multilabel_ and len(self.classes_) == 2 else logits
+
+    def predict_proba(self, X: Any) -> Array:
+        """The probability of every label, (n, L), each on its own; those of classes add up to 1."""
+        logits = torch.as_tensor(self._logits(X))
+        return (logits.sigmoid() if self.multilabel_ else logits.softmax(1)).numpy()
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The labels that are more probable than not, (n, L) of 0 and 1; of classes the most probable, (n,)."""
+        logits = self._logits(X)
+        return (logits > 0).astype(np.int64) if self.multilabel_ else self.classes_[logits.argmax(1)]
+
+
+def _one_column(y: NDArray[Any]) -> NDArray[Any]:
+    """A table of one column is taken as classes, with scikit-learn's warning."""
+    return column_or_1d(y, warn=True) if y.ndim == 2 and y.shape[1] == 1 else y
+
+
+def member_batches(n_models: int, n_rows: int, batch_size: int, seed: int, device: torch.device) -> Batches:
+    """Every model its own order of the same rows: a function from the epoch to batches (K, B) of row numbers."""
+    members = [row_batches(n_rows, batch_size, seed + k, device) for k in range(n_models)]
+
+    def batches(epoch: int) -> Sequence[Tensor]:
+        return [torch.stack(parts) for parts in zip(*(member(epoch) for member in members), strict=True)]
+
+    return batches
