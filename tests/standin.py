@@ -69,7 +69,7 @@ class Model:
         shift = 0.05 * np.random.default_rng(seed).standard_normal((N_CLASSES, parts.X_train.shape[1]))
         self.centres = np.array([parts.X_train[parts.y_train == k].mean(0) for k in self.classes_]) + shift
         losses = [torch.tensor(1.0 / epoch) for epoch in range(1, 8)]
-        self.history_ = {"fit": History(loss=losses, validation=losses)}
+        self.history_ = {"fit": History(loss=losses, validation=losses, validated=list(range(1, 8)))}
 
     def energies(self, X: Any) -> Any:
         return -self.sharpness * ((X[:, None] - self.centres) ** 2).sum(-1)

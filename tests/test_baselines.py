@@ -17,7 +17,7 @@ from energate.autoencoder import Autoencoder
 from energate.baselines import DropoutMLP, GatedSoftmax, RBMClassifier, StackedAutoencoderClassifier
 from energate.baselines._gated import GatedNetwork
 from energate.baselines._perceptron import Perceptron
-from energate.baselines._rbm import contrast, gibbs
+from energate.baselines._rbm import centred, contrast, gibbs, with_gradients
 from energate.errors import InputError
 from energate.rbm import RBM, binary_states
 from energate.units import MeanUnits
@@ -131,6 +131,99 @@ def test_contrast_is_the_negative_phase_less_the_positive_phase(n_visible, n_hid
         torch.testing.assert_close(gradient, minus - plus, rtol=1e-11, atol=1e-12)
 
 
+def test_centred_gradients_are_those_of_the_same_machine_over_centred_units() -> None:
+    rbm, mean_v, mean_h = tiny_rbm(), torch.rand(4).double(), torch.rand(3).double()
+    data, model = torch.rand(6, 4).double(), torch.rand(9, 4).double()
+    units: Any = rbm.groups[0]
+    own = [units.W, units.b, rbm.model.a]
+    found = centred([g[0] for g in torch.autograd.grad(contrast(rbm, data, model), own)], mean_v, mean_h)
+    # A small step in W, b' = b + W mean_v and a' = a + W^T mean_h, seen in W, b and a.
+    W, b, a = (p.detach()[0].clone() for p in own)
+    primed = [p.requires_grad_() for p in (W, b + W @ mean_v, a + mean_h @ W)]
+
+    def biases(W: torch.Tensor, b: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return b - W @ mean_v, a - mean_h @ W
+
+    def value(*parameters: torch.Tensor) -> torch.Tensor:
+        b, a = biases(*parameters)
+        free = [-rows @ a - torch.nn.functional.softplus(rows @ parameters[0].T + b).sum(1) for rows in (data, model)]
+        return free[0].mean() - free[1].mean()
+
+    steps = torch.autograd.grad(value(*primed), primed)
+    moved = biases(*steps)  # they are linear
+    torch.testing.assert_close(found, [steps[0], *moved], rtol=1e-11, atol=1e-12)
+
+
+def test_a_value_can_be_given_other_gradients() -> None:
+    p, q = torch.ones(2, requires_grad=True), torch.full((3,), 2.0, requires_grad=True)
+    value = with_gradients((p.sum() * q.sum()), [p, q], [torch.tensor([5.0, 6.0]), torch.zeros(3)])
+    assert float(value.detach()) == 12.0
+    value.backward()
+    assert p.grad is not None
+    assert q.grad is not None
+    assert (p.grad.tolist(), q.grad.tolist()) == ([5.0, 6.0], [0.0, 0.0, 0.0])
+
+
+def activities(model: Any, X: np.ndarray) -> torch.Tensor:
+    """The mean of each hidden unit over the rows, before fine-tuning."""
+    means: torch.Tensor = model.rbm_.groups[0].encode(torch.as_tensor(model.scaler_(X)), None)[0].mean(0).detach()
+    return means
+
+
+def test_hidden_units_start_at_their_activity_and_are_drawn_to_it() -> None:
+    X, y = digits(400)
+    start = quick("rbm", pretrain_epochs=0, activity=0.2, n_hidden=40).fit(X, y)
+    torch.testing.assert_close(activities(start, X), torch.full((40,), 0.2).double(), rtol=0, atol=0.02)
+    free, drawn = (
+        quick("rbm", pretrain_epochs=60, activity=0.2, n_hidden=40, sparsity=sparsity, batch_size=20).fit(X, y)
+        for sparsity in (0.0, 3.0)
+    )
+    assert float((activities(drawn, X) - 0.2).abs().mean()) < 0.03
+    assert float((activities(free, X) - 0.2).abs().mean()) > 0.06
+
+
+def test_the_l1_penalty_makes_weights_small_that_the_rows_do_not_need() -> None:
+    X, y = digits(400)
+    plain, penalised = (quick("rbm", pretrain_epochs=60, l1=l1, batch_size=20).fit(X, y) for l1 in (0.0, 3e-3))
+    small = [(model.rbm_.groups[0].W.detach().abs() < 0.02).double().mean() for model in (plain, penalised)]
+    assert small[1] > 2 * small[0]
+
+
+def test_the_first_stacked_layer_starts_at_its_activity_and_the_l1_penalty_is_on_its_weights() -> None:
+    X, y = digits(400)
+    kept: dict[str, Any] = {"early_stopping": False, "max_epochs": 0, "batch_size": 20, "n_hidden": 30}
+
+    def first(**parameters: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        model = quick("stacked", **kept, **parameters).fit(X, y)
+        W, b = model.model_.W[0].detach(), model.model_.b[0].detach()
+        return W, torch.sigmoid(torch.as_tensor(model.scaler_(X)) @ W.T + b).mean(0)
+
+    # Steps of almost no size: layers are pretrained, and stay where they start.
+    _, start = first(activity=0.1, pretrain_epochs=1, pretrain_learning_rate=1e-9)
+    torch.testing.assert_close(start, torch.full((30,), 0.1).double(), rtol=0, atol=0.02)
+    _, usual = first(pretrain_epochs=1, pretrain_learning_rate=1e-9)
+    assert float(usual.std()) > 0.1
+    plain, penalised = (first(activity=0.1, l1=l1, pretrain_epochs=40)[0] for l1 in (0.0, 1e-2))
+    small = [float((W.abs() < 0.02).double().mean()) for W in (plain, penalised)]
+    assert small[1] > 2 * small[0]
+
+
+@pytest.mark.parametrize("name", ["rbm", "stacked"])
+def test_pretrained_layers_take_their_share_of_the_rate(name) -> None:
+    X, y = digits()
+    kept: dict[str, Any] = {"early_stopping": False, "max_epochs": 0, "n_hidden": 20}
+    start = quick(name, **kept).fit(X, y).model_
+
+    def moved(share: float) -> list[float]:
+        tuned = quick(name, **{**kept, "max_epochs": 3, "pretrained_rate": share}).fit(X, y).model_
+        return [float((a - b).detach().abs().mean()) for a, b in zip(tuned.W, start.W, strict=True)]
+
+    none, some, full = moved(0.0), moved(0.1), moved(1.0)
+    assert none[:-1] == [0.0] * (len(none) - 1)
+    assert none[-1] > 0
+    assert all(0 < few < 0.3 * many for few, many in zip(some[:-1], full[:-1], strict=True))
+
+
 def test_gaussian_visible_units_are_sampled_around_their_mean_with_variance_1() -> None:
     rbm = tiny_rbm(2, 1, "gaussian")
     with torch.no_grad():
@@ -166,7 +259,7 @@ def test_contrastive_divergence_raises_the_likelihood_of_its_rows() -> None:
 
 
 def gated_network() -> tuple[GatedNetwork, torch.Tensor]:
-    network = GatedNetwork(5, 3, 4, 6, torch.Generator().manual_seed(0)).double()
+    network = GatedNetwork(5, 3, 4, 6, torch.Generator().manual_seed(0), centre=torch.rand(5)).double()
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.copy_(torch.randn(parameter.shape, dtype=torch.float64))
@@ -175,16 +268,43 @@ def gated_network() -> tuple[GatedNetwork, torch.Tensor]:
 
 def test_hidden_units_of_the_gated_softmax_are_summed_over() -> None:
     network, x = gated_network()
+    centred_x = x - network.centre
     W_x, W_y, W_h, b = (p.detach()[0] for p in network.units.parameters())
     h = binary_states(6, x)  # (2^6, 6)
     scores = torch.empty(8, 3, len(h), dtype=torch.float64)
     for n in range(8):
         for y in range(3):
             for state in range(len(h)):
-                three_way = sum(h[state] @ W_h[:, f] * (W_x[f] @ x[n]) * W_y[f, y] for f in range(4))
+                three_way = sum(h[state] @ W_h[:, f] * (W_x[f] @ centred_x[n]) * W_y[f, y] for f in range(4))
                 scores[n, y, state] = network.a[y].detach() + h[state] @ b + three_way
     joint = torch.softmax(scores.flatten(1), 1).reshape(scores.shape)
     torch.testing.assert_close(torch.softmax(network(x), 1), joint.sum(-1), rtol=1e-11, atol=1e-13)
+
+
+def test_dropout_in_the_gated_softmax_is_of_rows_and_of_factors_and_only_in_training() -> None:
+    network, x = gated_network()
+    with torch.no_grad():
+        network.units.b.fill_(1000.0)  # all hidden units on: logits are linear in the rows
+    noise = torch.Generator().manual_seed(0)
+    expected = network(x).detach()
+    torch.testing.assert_close(network(x, noise), expected)  # no dropout
+    for name in ("dropout", "factor_dropout"):
+        setattr(network, name, 0.5)
+        torch.testing.assert_close(network(x), expected)
+        draws = torch.stack([network(x, noise) for _ in range(4000)]).detach()
+        assert float(draws.std(0).max()) > 0.1
+        bound = 6 * float(draws.std(0).max()) / 4000**0.5
+        torch.testing.assert_close(draws.mean(0), expected, rtol=0, atol=bound)
+        setattr(network, name, 0.0)
+
+
+def test_the_gated_softmax_sees_rows_less_their_mean() -> None:
+    X, y = digits()
+    model = quick("gated", early_stopping=False, max_epochs=0).fit(X, y)
+    mean = model.scaler_(X).mean(0)
+    np.testing.assert_allclose(model.model_.centre, mean, atol=1e-6)
+    logits = model.model_(torch.as_tensor(mean).unsqueeze(0)).detach()
+    np.testing.assert_allclose(logits, np.full((1, 10), float(logits[0, 0])), atol=1e-5)  # all factors are 0
 
 
 def test_the_gated_softmax_is_the_energy_of_a_gated_auto_encoder_of_labels() -> None:
@@ -193,7 +313,9 @@ def test_the_gated_softmax_is_the_energy_of_a_gated_auto_encoder_of_labels() -> 
     model.a = torch.nn.Parameter(network.a.detach().unsqueeze(0))
     for y in range(3):
         label = torch.eye(3, dtype=torch.float64)[y].expand(8, -1)
-        torch.testing.assert_close(network(x)[:, y], model.relative_energy(label, x)[0], rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(
+            network(x)[:, y], model.relative_energy(label, x - network.centre)[0], rtol=1e-12, atol=1e-12
+        )
 
 
 def test_a_perceptron_is_its_layers_and_dropout_keeps_the_mean() -> None:
@@ -345,10 +467,19 @@ def test_verbose_prints_a_line_per_epoch(capsys: pytest.CaptureFixture[str]) -> 
     ("name", "parameters", "message"),
     [
         ("rbm", {"n_gibbs": 0}, "`n_gibbs` must be a whole number of at least 1; got 0"),
+        ("rbm", {"activity": 0.0}, "`activity` must be above 0; use sparsity=0"),
+        ("rbm", {"sparsity": -1.0}, "`sparsity` must be a number of at least 0; got -1.0"),
+        ("rbm", {"l1": "small"}, "`l1` must be a number of at least 0; got 'small'"),
+        ("rbm", {"dropout": 1.5}, "`dropout` must be a number of at least 0 and below 1; got 1.5"),
+        ("rbm", {"pretrained_rate": float("nan")}, "`pretrained_rate` must be a number of at least 0; got nan"),
         ("rbm", {"n_hidden": 2.5}, "`n_hidden` must be a whole number of at least 1; got 2.5"),
         ("rbm", {"pretrain_epochs": "many"}, "`pretrain_epochs` must be a whole number of at least 0 or 'auto'"),
         ("stacked", {"n_layers": 0}, "`n_layers` must be a whole number"),
         ("stacked", {"noise_level": 1.0}, "`noise_level` must be a number of at least 0 and below 1; got 1.0"),
+        ("gated", {"factor_dropout": 1.0}, "`factor_dropout` must be a number of at least 0 and below 1; got 1.0"),
+        ("stacked", {"activity": 0}, "`activity` must be above 0; use activity=None"),
+        ("stacked", {"l1": -1}, "`l1` must be a number of at least 0; got -1"),
+        ("stacked", {"pretrained_rate": -0.1}, "`pretrained_rate` must be a number of at least 0; got -0.1"),
         ("gated", {"n_factors": -1}, "`n_factors` must be a whole number"),
         ("dropout", {"dropout": 1.0}, "`dropout` must be a number of at least 0 and below 1"),
         (

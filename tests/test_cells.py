@@ -136,6 +136,7 @@ def test_curves_are_thinned_and_stay_in_place(n_epochs: int, every: int) -> None
     history = History(
         loss=[torch.tensor([float(epoch), epoch + 2.0]) for epoch in range(1, n_epochs + 1)],
         validation=[torch.tensor([epoch / 2, epoch / 2]) for epoch in checked],
+        validated=checked,
     )
     curve = measures._curve(history)
     assert len(curve["epoch"]) <= 100

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from energate import InputError
 from energate.calibration import calibrate_labels
-from energate.refining import LabelSets, Neighbours, SetModel, label_autoencoder, neighbours
+from energate.refining import LabelSets, Neighbours, SetModel, ascend, label_autoencoder, neighbours
 
 L, D = 5, 3
 
@@ -98,6 +98,19 @@ def test_a_row_does_not_count_for_its_own_label_vector(relation: str) -> None:
         torch.testing.assert_close(scores[i, others], plain[i, others])
 
 
+@pytest.mark.parametrize("relation", ["xy", "yy"])
+def test_the_log_probability_of_a_vector_is_its_share_of_all_candidates(relation: str) -> None:
+    model, t, x = set_model(relation), drawn(32, L, seed=2), drawn(32, D, seed=3)
+    seen = {tuple(y.tolist()): float(n) for y, n in zip(model.Y, model.count, strict=True)}
+    found = model.log_probability(t, x, every_vector())
+    for i, y in enumerate(every_vector()):
+        candidates = seen | {tuple(y.tolist()): seen.get(tuple(y.tolist()), 0.0)}
+        vectors = torch.tensor(list(candidates), dtype=torch.float64)
+        scores = [literal_score(model, t[i], x[i], v, n) for v, n in zip(vectors, candidates.values(), strict=True)]
+        expected = scores[list(candidates).index(tuple(y.tolist()))] - torch.logsumexp(torch.stack(scores), 0)
+        torch.testing.assert_close(found[i], expected, rtol=0, atol=1e-11)
+
+
 @settings(deadline=None, max_examples=50)
 @given(st.integers(0, 10_000), st.integers(1, L))
 def test_known_candidates_are_those_that_were_seen(seed: int, n_flips: int) -> None:
@@ -126,6 +139,28 @@ def test_rows_are_scored_alike_alone_and_together() -> None:
         alone = Neighbours(near.y[i : i + 1], near.flips[i : i + 1])
         one = model.marginals(model.beliefs(t[i : i + 1], x[i : i + 1], alone), alone)
         torch.testing.assert_close(one[0], together[i], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("relation", ["xy", "yy"])
+def test_every_step_of_the_ascent_raises_the_energy_and_a_step_down_lowers_it(relation: str) -> None:
+    model = set_model(relation).autoencoder
+    t, x = drawn(20, L, seed=2), drawn(20, D, seed=3)
+    context = x if relation == "xy" else None
+    path = ascend(model, t, x, [0, 1, 2, 5, 20])
+    torch.testing.assert_close(path[0], t)
+    energies = torch.stack([model.energy(torch.sigmoid(p), context)[0] for p in path])
+    assert (energies.diff(dim=0) >= -1e-9).all()
+    assert (energies[-1] > energies[0] + 1e-3).any()
+    # The sign that the paper prints (erratum E17) is a step the other way.
+    y = torch.sigmoid(t)
+    field = model.vector_field(y, context)[0]
+    down = model.energy((y - 1e-3 * field).clamp(1e-6, 1 - 1e-6), context)[0]
+    assert (down < energies[0]).all()
+
+
+def test_a_longer_walk_passes_the_points_of_a_shorter_one() -> None:
+    model, t, x = set_model("yy").autoencoder, drawn(6, L, seed=2), drawn(6, D, seed=3)
+    torch.testing.assert_close(ascend(model, t, x, [2])[0], ascend(model, t, x, [0, 2, 7])[1])
 
 
 def test_an_unknown_relation_is_refused() -> None:

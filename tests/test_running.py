@@ -1,5 +1,6 @@
 """Running a table: one file for every cell, going on where it stopped, and nothing lost when something dies."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -91,7 +92,7 @@ def test_more_seeds_leave_the_others(systems: Systems, tmp_path: Path) -> None:
     assert calls(systems) == {"centre": ["seed 1", "seed 2"], "other": ["seed 1", "seed 2"]}
 
 
-def test_another_space_or_profile_is_run_again(
+def test_another_space_is_run_again_and_another_profile_refused(
     systems: Systems, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     only: dict[str, Any] = {"data": ["one"], "systems": ["centre"]}
@@ -105,8 +106,9 @@ def test_another_space_or_profile_is_run_again(
     assert counts(run(tmp_path, profile="search", **only)) == (2, 0, 0, 0)
     assert calls(systems) == {"centre": ["search", "seed 0", "seed 1"]}
     monkeypatch.setattr(work, "space", lambda system, data, search: [{"sharpness": 0.3}])
-    assert counts(run(tmp_path, profile="fixed", **only)) == (2, 0, 0, 0)
-    assert calls(systems) == {"centre": ["seed 0", "seed 1"]}
+    with pytest.raises(InputError, match=r"seed0\.json is a result of the profile 'search'; 'fixed' would replace it"):
+        run(tmp_path, profile="fixed", **only)
+    assert calls(systems) == {}
 
 
 def test_failures_are_noted_and_tried_again(systems: Systems, tmp_path: Path) -> None:
@@ -351,13 +353,16 @@ def test_a_process_that_dies_takes_one_cell_with_it(tmp_path: Path) -> None:
 def test_killed_it_leaves_whole_files_no_processes_and_goes_on(tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     systems = f"{{'centre': Centre(standin.wait_for({str(flag)!r})), 'plain': Plain(), 'other': Centre()}}"
-    process = start(script(tmp_path, systems, jobs=2, options="data=['one']"))
-    wait_until(flag.exists)
-    wait_until(lambda: len(list(tmp_path.rglob("seed*.json"))) == 4)
-    process.kill()
-    process.communicate()
-    worker = int(flag.read_text())
-    wait_until(lambda: not alive(worker), 10)
+    with start(script(tmp_path, systems, jobs=2, options="data=['one']")) as process:
+        try:
+            wait_until(flag.exists)
+            wait_until(lambda: len(list(tmp_path.rglob("seed*.json"))) == 4)
+            process.kill()
+            worker = int(flag.read_text())
+            wait_until(lambda: not alive(worker), 10)
+        finally:  # whatever is left of it would keep the pipes open
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
     assert len([strict(path) for path in (tmp_path / "results").rglob("seed*.json")]) == 4
     flag.unlink()
     threading.Thread(target=lambda: (wait_until(flag.exists), flag.unlink())).start()

@@ -327,6 +327,7 @@ def test_validation_may_be_rarer_than_epochs(epochs: int, every: int) -> None:
     w, history = descend(epochs, numbers(3, 50), validate_every=every)
     checked = sorted({*range(every, epochs + 1, every), epochs})
     assert torch.stack(history.validation)[:, 0].tolist() == [abs(3 - epoch) for epoch in checked]
+    assert history.validated == checked
     assert history.best_epoch.tolist() == [min(checked, key=lambda epoch: abs(3 - epoch)), epochs]
     assert w.tolist() == history.best_epoch.tolist()
     assert len(history.loss) == epochs

@@ -129,7 +129,8 @@ def calibrate_labels(scores: Tensor, labels: Tensor, weight: Tensor | None = Non
     """Slopes and offsets (L,) in float64 for ``P(y_l = 1 | x) = sigmoid(slope_l s_l(x) + offset_l)``, label by label.
 
     By maximum likelihood (Platt 1999), with a weak normal prior: on the slope around one that gives scores a spread of
-    1, and on the logit of a middling score around 0.  It decides where a label is always or never on.  No slope is negative.
+    1, and on the logit of a middling score around 0.  It decides where a label is always or never on.  No slope is
+    negative.
 
     Parameters
     ----------

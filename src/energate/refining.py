@@ -12,14 +12,18 @@ together.  Two ways to use it:
   whose marginals, or whose best vector, are the prediction.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from energate.autoencoder import Autoencoder
+from energate.dynamics import LOGIT_LIMIT, trajectory
 from energate.errors import InputError
+from energate.training import History, minimise, row_batches
 from energate.units import CovarianceUnits, GatedUnits
 
 RELATIONS = ("xy", "yy")
@@ -136,6 +140,19 @@ class SetModel(nn.Module):
         linear = torch.cat([linear, linear + sign * weight.gather(1, flips)], 1)
         return linear + energies + self.prior(self.count.new_zeros(()))
 
+    def log_probability(self, t: Tensor, x: Tensor | None, y: Tensor) -> Tensor:
+        """Of a label vector (N, L) for each row, among the vectors seen in training and itself: (N,)."""
+        near = Neighbours(y, torch.zeros(len(y), 0, dtype=torch.long, device=y.device))
+        count = (self._distance(y) < 0.5).to(t) @ self.count  # (N,)
+        score = self.own_scores(t, x, near)[:, 0] + self.prior(count) - self.prior(torch.zeros_like(count))
+        others = torch.logsumexp(self.seen_scores(t, x), 1)
+        everything = torch.where(count > 0, others, torch.logaddexp(others, score))
+        return score - everything
+
+    def _distance(self, y: Tensor) -> Tensor:
+        """In how many labels vectors differ from those seen in training: (N, S)."""
+        return y.sum(1, keepdim=True) + self.Y.sum(1) - 2 * y @ self.Y.mT
+
     def beliefs(self, t: Tensor, x: Tensor | None, near: Neighbours | None = None) -> Beliefs:
         """Log-probabilities of all candidates."""
         seen = self.seen_scores(t, x)
@@ -149,7 +166,7 @@ class SetModel(nn.Module):
         """Which of a row's own candidates were seen in training, and so are candidates already: (N, 1 + J)."""
         y, flips = near
         # Two vectors of 0 and 1 differ by a flip exactly if their distance is 1, at that label.
-        distance = y.sum(1, keepdim=True) + self.Y.sum(1) - 2 * y @ self.Y.mT  # (N, S)
+        distance = self._distance(y)  # (N, S)
         itself = (distance < 0.5).any(1, keepdim=True)
         row, which = ((distance - 1).abs() < 0.5).nonzero(as_tuple=True)
         differs = (y[row] - self.Y[which]).abs().argmax(1)  # the label
@@ -183,3 +200,100 @@ def neighbours(t: Tensor, n_flips: int) -> Neighbours:
     """The base's own label vector, and its least certain labels."""
     flips = t.abs().topk(min(n_flips, t.shape[1]), dim=1, largest=False).indices
     return Neighbours((t > 0).to(t.dtype), flips)
+
+
+# --- training ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LabelRows:
+    """Rows with the base's logits t (N, L), labels Y (N, L) of 0 and 1, and columns x (N, D)."""
+
+    t: Tensor
+    Y: Tensor
+    x: Tensor
+
+    def take(self, rows: Tensor) -> "LabelRows":
+        """Some of them."""
+        return LabelRows(self.t[rows], self.Y[rows], self.x[rows])
+
+
+SET_NLL = 0.3  # weight of the likelihood of label vectors, per label, beside that of single labels
+TINY = 1e-6
+
+
+def train_sets(
+    model: SetModel, rows: LabelRows, sets: LabelSets, epochs: int, valid: LabelRows, **options: Any
+) -> History:
+    """Train the distribution over label vectors by likelihood: of labels, mixed with the base's, and of whole vectors.
+
+    The epoch with the best log-loss of validation labels is kept.  ``options`` are those of `minimise`, and a
+    ``batch_size`` and a ``seed``.
+    """
+    batches = row_batches(len(rows.t), options.pop("batch_size"), options.pop("seed"), rows.t.device)
+    mix = nn.Parameter(rows.t.new_zeros(()))  # how much of the marginals, as a logit
+
+    def mixture(t: Tensor, log_p: Tensor) -> Tensor:
+        return torch.lerp(torch.sigmoid(t), log_p.exp() @ model.Y, torch.sigmoid(mix)).clamp(TINY, 1 - TINY)
+
+    def loss(batch: Tensor) -> Tensor:
+        part, own = rows.take(batch), sets.of_row[batch]
+        log_p = torch.log_softmax(model.seen_scores(part.t, part.x, own), 1)
+        of_labels = F.binary_cross_entropy(mixture(part.t, log_p), part.Y)
+        return of_labels + SET_NLL / part.Y.shape[1] * F.nll_loss(log_p, own)
+
+    def validate() -> Tensor:
+        log_p = torch.log_softmax(model.seen_scores(valid.t, valid.x), 1)
+        return F.binary_cross_entropy(mixture(valid.t, log_p), valid.Y)
+
+    matrices = [parameter for parameter in model.parameters() if parameter.ndim == 3 and parameter.shape[1] > 1]
+    others = [parameter for parameter in model.parameters() if all(parameter is not matrix for matrix in matrices)]
+    decay = options.pop("weight_decay")
+    groups = [{"params": matrices, "weight_decay": decay}, {"params": [*others, mix], "weight_decay": 0.0}]
+    return minimise(
+        loss, groups, batches, epochs=epochs, optimizer="adamw", schedule="cosine", validate=validate, **options
+    )
+
+
+def train_denoising(
+    model: Autoencoder, rows: LabelRows, epochs: int, valid: LabelRows, noise_level: float, **options: Any
+) -> History:
+    """Train an auto-encoder to restore label vectors with flipped labels, by cross-entropy (the paper's loss_2)."""
+    seed = options.pop("seed")
+    batches = row_batches(len(rows.t), options.pop("batch_size"), seed, rows.t.device)
+    draws = torch.Generator(rows.t.device).manual_seed(seed)
+    context = model.context_width > 0
+
+    def losses(part: LabelRows, generator: torch.Generator) -> Tensor:
+        flip = torch.rand(part.Y.shape, generator=generator, device=part.Y.device) < noise_level / 2
+        seen = torch.where(flip, 1 - part.Y, part.Y)
+        return model.loss(part.Y, part.x if context else None, seen=seen).mean()
+
+    def validate() -> Tensor:  # always under the same noise
+        return losses(valid, torch.Generator(valid.Y.device).manual_seed(seed))
+
+    return minimise(
+        lambda batch: losses(rows.take(batch), draws),
+        model.parameters(),
+        batches,
+        epochs=epochs,
+        optimizer="adamw",
+        schedule="cosine",
+        validate=validate,
+        **options,
+    )
+
+
+def ascend(model: Autoencoder, t: Tensor, x: Tensor, steps: Sequence[int]) -> list[Tensor]:
+    """The logits after each of some numbers of steps uphill in energy, from a base's: each (N, L) (`algo:SOLRG`).
+
+    NOTE[DIFF] the paper prints a minus sign, which goes downhill, and "or" where its loop needs "and" (E17, E18).
+    """
+    limit = LOGIT_LIMIT
+    t = t.clamp(-limit, limit)
+    context = x if model.context_width else None
+    walk = trajectory(model, torch.sigmoid(t.double()).to(t), context, max_steps=max(steps), keep_path=True)
+    assert walk.path is not None
+    path = torch.logit(walk.path[:, 0].double()).clamp(-limit, limit).to(t)  # (T + 1, N, L)
+    path[0] = t
+    return [path[min(step, len(path) - 1)] for step in steps]

@@ -164,6 +164,7 @@ class History:
 
     loss: list[Tensor] = field(default_factory=list)
     validation: list[Tensor] = field(default_factory=list)  # one entry per validation
+    validated: list[int] = field(default_factory=list)  # the epoch of each, from 1
     best_epoch: Tensor | None = None  # from 1; 0 = the initial weights; None without validation
     best: Tensor | None = None
     diverged: Tensor | None = None  # which models stopped because a loss or a weight was no longer finite
@@ -253,6 +254,7 @@ def minimise(
                 with torch.no_grad():
                     values = validate()
                 history.validation.append(values.cpu())
+                history.validated.append(epoch)
             usable = finite if finite.shape == values.shape else finite.all()
             usable = (usable & torch.isfinite(values)) | keeper.stopped
             if on_divergence == "raise":

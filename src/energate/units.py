@@ -1,11 +1,11 @@
 """Hidden units: a pre-activation ``u(v, c)`` and the decoder that is its transposed Jacobian.
 
-Shapes, here and everywhere: K models, N rows, D visible columns, M hidden units, F factors.  Data
-``v`` is (N, D), the same for all models, or (K, N, D), its own for each; a context ``c`` likewise.
-Parameters have a leading axis K; ``u`` and ``h`` are (K, N, M).
+Shapes, here and everywhere: K models, N rows, D visible columns, M hidden units, F factors.  Data ``v`` is (N, D), the
+same for all models, or (K, N, D), its own for each; a context ``c`` likewise.  Parameters have a leading axis K; ``u``
+and ``h`` are (K, N, M).
 
-A kind of units is exact when ``decode`` is the transposed Jacobian of ``preactivation`` in v, divided
-by ``repeats``.  `energate.check_conservative` measures that for units that you write yourself.
+A kind of units is exact when ``decode`` is the transposed Jacobian of ``preactivation`` in v, divided by ``repeats``.
+`energate.check_conservative` measures that for units that you write yourself.
 """
 
 import math
@@ -171,12 +171,11 @@ class GatedUnits(HiddenUnits):
 class SymmetricGatedUnits(HiddenUnits):
     """The gated auto-encoder that reconstructs both sides (`eqn:dec1` and `eqn:dec2`, `symobj`).
 
-    The visible vector is ``v = [x; y]`` of width ``n_context + n_visible``: x has ``n_context``
-    columns, y has ``n_visible``.  The joint field has one potential with coefficient 1.
+    The visible vector is ``v = [x; y]`` of width ``n_context + n_visible``: x has ``n_context`` columns, y has
+    ``n_visible``.  The joint field has one potential with coefficient 1.
     """
 
-    # NOTE[DIFF] the paper prints 2 sum softplus(u) here; each half of the field is already a full
-    # partial gradient of one sum (erratum E08).
+    # NOTE[DIFF] the paper prints 2 sum softplus(u) here; each half of the field is a full gradient of one sum (E08).
     def __init__(
         self,
         n_models: int,
@@ -209,9 +208,8 @@ class SymmetricGatedUnits(HiddenUnits):
 class CovarianceUnits(HiddenUnits):
     """The covariance auto-encoder: both inputs are v and share weights (`covtheorem`).
 
-    ``u = W_h (W v)^2 + b``.  With ``repeats=2``, the paper's decoder ``W^T((W v) * (W_h^T h))``, the
-    energy is half the sum of potentials.  ``repeats=1`` doubles decoder and energy: the form whose
-    energy is a free energy of a covariance RBM with unit variance.
+    ``u = W_h (W v)^2 + b``.  With ``repeats=2``, the paper's decoder ``W^T((W v) * (W_h^T h))``, the energy is half the
+    sum of potentials.  ``repeats=1`` doubles both: a free energy of a covariance RBM with unit variance.
     """
 
     # NOTE[DIFF] the paper's theorem has coefficient 1 with the decoder of coefficient 1/2 (E11).
@@ -254,15 +252,14 @@ class CovarianceUnits(HiddenUnits):
 class NetworkUnits(HiddenUnits):
     """Units over any differentiable network, decoded by its vector-Jacobian product.
 
-    ``network`` maps (N, D) to (K, N, M), or to (N, M) for one model; with ``n_context`` it is called
-    as ``network(v, c)``.  Deep and convolutional auto-encoders get an exact energy this way, and
-    train through double backward.  For (K, N, D) data head k sees slice k: a network that maps
-    (K, N, D) to (K, N, M) itself is used as it is, any other is run on all slices and the matching
-    head is taken.
+    ``network`` maps (N, D) to (K, N, M), or to (N, M) for one model; with ``n_context`` it is called as
+    ``network(v, c)``.  Deep and convolutional auto-encoders get an exact energy this way, and train through double
+    backward.  For (K, N, D) data head k sees slice k: a network that maps (K, N, D) to (K, N, M) itself is used as it
+    is, any other is run on all slices and the matching head is taken.
 
-    Rows must not influence each other, so batch normalisation in training mode is refused; use
-    GroupNorm or LayerNorm.  Random layers (dropout) are refused while decoding, since the decoder
-    would see another draw than the encoder.  Decoding runs the network once more than encoding.
+    Rows must not influence each other, so batch normalisation in training mode is refused; use GroupNorm or LayerNorm.
+    Random layers (dropout) are refused while decoding, since the decoder would see another draw than the encoder.
+    Decoding runs the network once more than encoding.
     """
 
     def __init__(

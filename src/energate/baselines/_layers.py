@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from energate.autoencoder import Autoencoder
-from energate.baselines._network import NetworkClassifier, epochs_of, fraction_of, whole_number
-from energate.baselines._perceptron import Network, Perceptron
+from energate.baselines._network import NetworkClassifier, at_least_0, epochs_of, fraction_of, whole_number
+from energate.baselines._perceptron import Network, Perceptron, start_at_mean
+from energate.errors import InputError
 from energate.estimators._loop import Reporter
 from energate.training import corrupt
 from energate.units import MeanUnits
@@ -22,7 +23,12 @@ class StackedAutoencoderClassifier(NetworkClassifier):
     n_hidden : units of every hidden layer, sigmoids.
     n_layers : hidden layers.
     noise_level : share of the values that are set to 0 before an auto-encoder sees them; 0 is SAA, more is SDAE.
+    activity : mean of the units of the first layer before pretraining, whose weights then start small; None lets them
+        start at 1/2, from weights of a size for which layers above still differ from row to row.
+    l1 : penalty on the weights of the first layer in pretraining, which makes them 0 where there is only noise.
     pretrain_epochs, pretrain_learning_rate : for each layer.
+    pretrained_rate : learning rate of the pretrained layers in fine-tuning, in units of ``learning_rate``, which is
+        that of the output.
 
     The other parameters and the attributes are those of all baselines, see `NetworkClassifier`.  The first
     auto-encoder has sigmoid outputs for ``scaling="unit"``, otherwise linear ones.
@@ -36,8 +42,11 @@ class StackedAutoencoderClassifier(NetworkClassifier):
         n_hidden: int = 300,
         n_layers: int = 3,
         noise_level: float = 0.25,
+        activity: float | None = None,
+        l1: float = 0.0,
         pretrain_epochs: int | str = "auto",
         pretrain_learning_rate: float = 3e-3,
+        pretrained_rate: float = 1.0,
         max_epochs: int | str = "auto",
         learning_rate: float = 1e-3,
         weight_decay: float = 0.0,
@@ -68,12 +77,19 @@ class StackedAutoencoderClassifier(NetworkClassifier):
         self.n_hidden = n_hidden
         self.n_layers = n_layers
         self.noise_level = noise_level
+        self.activity = activity
+        self.l1 = l1
         self.pretrain_epochs = pretrain_epochs
         self.pretrain_learning_rate = pretrain_learning_rate
+        self.pretrained_rate = pretrained_rate
 
     def _epochs_before(self, n_steps: int) -> int:
         whole_number(self, "n_hidden", 1)
         fraction_of(self, "noise_level")
+        at_least_0(self, "pretrained_rate")
+        at_least_0(self, "l1")
+        if self.activity is not None and not fraction_of(self, "activity") > 0:
+            raise InputError("`activity` must be above 0; use activity=None for units that start at 1/2.")
         return whole_number(self, "n_layers", 1) * epochs_of(self, "pretrain_epochs", n_steps)
 
     def _start(self, train: Tensor, n_classes: int, seed: int, report: Reporter) -> Network:
@@ -83,22 +99,28 @@ class StackedAutoencoderClassifier(NetworkClassifier):
         rows = train
         for layer in range(self.n_layers):
             units = MeanUnits(1, rows.shape[1], self.n_hidden, generator=generator)
-            with torch.no_grad():  # from usual weights, which are smaller, the codes of deep layers hardly differ
-                units.W.copy_(network.W[layer])
+            if layer or self.activity is None:
+                with torch.no_grad():  # from usual weights, which are smaller, the codes of deep layers hardly differ
+                    units.W.copy_(network.W[layer])
             visible = "sigmoid" if layer or self.scaling == "unit" else "linear"  # codes are in [0, 1]
             model = Autoencoder([units], visible).to(rows.device)
-            self._denoise(f"layer {layer + 1}", model, rows, seed + layer, report)
-            network.start_layer(layer, units.W[0], units.b[0])
+            if not layer and self.activity is not None:
+                start_at_mean(units, model.a, rows, self.activity, linear=visible == "linear")
+            self._denoise(f"layer {layer + 1}", model, rows, seed + layer, report, 0.0 if layer else self.l1)
+            network.start_layer(layer, units.W[0], units.b[0], self.pretrained_rate)
             with torch.no_grad():
                 rows = model.encode(rows)[0]
         return network
 
-    def _denoise(self, stage: str, model: Autoencoder, rows: Tensor, seed: int, report: Reporter) -> None:
+    def _denoise(self, stage: str, model: Autoencoder, rows: Tensor, seed: int, report: Reporter, l1: float) -> None:
         generator = torch.Generator(rows.device).manual_seed(seed)
+        units = model.groups[0]
+        assert isinstance(units, MeanUnits)
 
         def loss(batch: Tensor) -> Tensor:
             v = rows[batch]
-            return model.loss(v, seen=corrupt(v, "masking", self.noise_level, generator)).mean()
+            error = model.loss(v, seen=corrupt(v, "masking", self.noise_level, generator)).mean()
+            return error + l1 * units.W.abs().sum() if l1 else error
 
         self._minimise(stage, loss, model, rows, "pretrain_epochs", self.pretrain_learning_rate, seed, report)
 

@@ -1,6 +1,7 @@
 """Networks from rows to logits: what every baseline trains, and the feed-forward one."""
 
 import itertools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -10,8 +11,25 @@ from torch import Tensor, nn
 
 from energate.activations import as_activation
 from energate.training import corrupt
+from energate.units import MeanUnits
 
+LEAST_MEAN = 0.02  # and at most 1 less that: the log-odds of columns that are always 0 or 1 are infinite
 GAINS = {"relu": 2.0, "sigmoid": 4.0 * 2**0.5}  # over the slope at 0: half the units are on, the slope is 1 / 4
+
+
+def drop(v: Tensor, rate: float, noise: torch.Generator | None) -> Tensor:
+    """Dropout: a share of the values becomes 0, the others grow so that the mean stays; none without ``noise``."""
+    return v if noise is None or not rate else corrupt(v, "masking", rate, noise) / (1 - rate)
+
+
+@torch.no_grad()
+def start_at_mean(units: MeanUnits, a: Tensor, rows: Tensor, activity: float, linear: bool) -> None:
+    """Let biases start at the mean of the rows: visible units, of bias ``a`` (1, D), linear or sigmoid, have it as
+    theirs, and hidden units have that ``activity`` there.
+    """
+    mean = rows.mean(0)
+    a.copy_(mean if linear else torch.logit(mean, eps=LEAST_MEAN))
+    units.b.copy_(math.log(activity / (1 - activity)) - units.W @ mean)
 
 
 class Network(nn.Module, ABC):
@@ -54,9 +72,7 @@ class Perceptron(Network):
     def forward(self, v: Tensor, noise: torch.Generator | None = None) -> Tensor:
         h = v
         for layer, (W, b, rate) in enumerate(zip(self.W, self.b, self.dropout, strict=True)):
-            if noise is not None and rate:
-                h = corrupt(h, "masking", rate, noise) / (1 - rate)
-            u = torch.addmm(b, h, W.T)
+            u = torch.addmm(b, drop(h, rate, noise), W.T)
             h = u if layer == len(self.W) - 1 else self.activation.f(u)
         return h
 

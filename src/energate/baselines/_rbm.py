@@ -1,6 +1,5 @@
 """`RBMClassifier`: a restricted Boltzmann machine trained by contrastive divergence, then fine-tuned as a network."""
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,7 +7,7 @@ import torch
 from torch import Tensor
 
 from energate.baselines._network import NetworkClassifier, at_least_0, epochs_of, fraction_of, whole_number
-from energate.baselines._perceptron import Network, Perceptron
+from energate.baselines._perceptron import Network, Perceptron, start_at_mean
 from energate.errors import InputError
 from energate.estimators._loop import Reporter
 from energate.rbm import RBM
@@ -16,7 +15,6 @@ from energate.units import MeanUnits
 
 ACTIVITY_SHARE = 0.05  # of the newest batch in the running mean of the hidden units
 GAUSSIAN_SHARE = 0.01  # Gaussian visible units are not bounded: only far smaller steps are stable
-LOG_ODDS = 4.0  # of columns that are always 0 or 1 the visible bias would be infinite
 
 
 @torch.no_grad()
@@ -158,12 +156,9 @@ class RBMClassifier(NetworkClassifier):
         generator = torch.Generator().manual_seed(seed)
         units = MeanUnits(1, train.shape[1], self.n_hidden, generator=generator)
         gaussian = self.scaling != "unit"
-        mean_v = train.mean(0)
-        a = mean_v if gaussian else torch.logit(mean_v).clamp(-LOG_ODDS, LOG_ODDS)
         visible = "gaussian" if gaussian else "bernoulli"
-        rbm = RBM([units], a.cpu().unsqueeze(0).clone(), visible=visible).to(train.device)
-        with torch.no_grad():  # at the mean of the rows hidden units start with the activity they are to have
-            units.b.copy_(math.log(self.activity / (1 - self.activity)) - units.W @ mean_v)
+        rbm = RBM([units], torch.zeros(1, train.shape[1]), visible=visible).to(train.device)
+        start_at_mean(units, rbm.model.a, train, self.activity, linear=gaussian)
         rate = self.pretrain_learning_rate * (GAUSSIAN_SHARE if gaussian else 1.0)
         loss = self._contrastive_divergence(rbm, units, train, seed)
         stage = ("pretrain", loss, rbm, train, "pretrain_epochs", rate, seed, report)

@@ -1,8 +1,6 @@
 """`LabelMLP`: the mean of several dropout networks, for rows that carry several labels at once."""
 
-import itertools
 import math
-from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -12,9 +10,8 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.model_selection import train_test_split
 from sklearn.utils import Tags, column_or_1d
-from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from energate.errors import InputError
@@ -31,40 +28,12 @@ from energate.estimators._base import (
     resolve_device,
 )
 from energate.estimators._loop import CallbackSupportMixin, Reporter, with_callbacks
-from energate.training import Batches, History, corrupt, minimise, row_batches
+from energate.estimators._networks import BatchedLinear, LabelNetworks, member_batches
+from energate.training import History, minimise
 
 Targets = NDArray[np.float32]  # (n, L) of 0 and 1; for classes one 1 in each row
 MIN_VALIDATION_ROWS = 10  # with fewer there is no validation split
-WANTED_STEPS, LEAST_EPOCHS, MOST_EPOCHS = 1000, 20, 200
-
-
-class LabelNetworks(nn.Module):
-    """K networks of ReLU layers, from rows to the logits of the labels.
-
-    The weights of the output start at 0: before training every row gets the logits that its biases hold.
-    """
-
-    def __init__(self, n_models: int, sizes: Sequence[int], generator: torch.Generator) -> None:
-        super().__init__()
-        shapes = list(itertools.pairwise(sizes))
-        self.W = nn.ParameterList(
-            torch.randn(n_models, *shape, generator=generator) * (2 / sum(shape) ** 0.5) for shape in shapes[:-1]
-        )
-        self.W.append(torch.zeros(n_models, *shapes[-1]))
-        self.b = nn.ParameterList(torch.zeros(n_models, n_out) for _, n_out in shapes)
-
-    def forward(
-        self, v: Tensor, dropout: tuple[float, float] = (0.0, 0.0), generator: torch.Generator | None = None
-    ) -> Tensor:
-        """The logits (K, N, L) of rows (N, D) or (K, N, D); ``dropout`` is that of the rows and of hidden units."""
-        h = v.expand(len(self.b[0]), *v.shape[-2:])  # (K, N, D)
-        for layer, (W, b) in enumerate(zip(self.W, self.b, strict=True)):
-            rate = dropout[min(layer, 1)]
-            if rate:
-                h = corrupt(h, "masking", rate, generator) / (1 - rate)
-            u = torch.baddbmm(b.unsqueeze(1), h, W)  # (K, N, M)
-            h = u if layer == len(self.W) - 1 else u.relu()
-        return h
+WANTED_STEPS, LEAST_EPOCHS, MOST_EPOCHS = 1300, 20, 200
 
 
 class LabelMLP(
@@ -115,8 +84,8 @@ class LabelMLP(
         dropout: float = 0.5,
         input_dropout: float = 0.2,
         max_epochs: int | str = "auto",
-        learning_rate: float = 2e-3,
-        weight_decay: float = 1e-2,
+        learning_rate: float = 4e-3,
+        weight_decay: float = 0.3,
         batch_size: int = 64,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
@@ -172,7 +141,7 @@ class LabelMLP(
         self.scaler_ = SCALINGS[self.scaling](X, np.ones(len(X)))
         networks = self._networks(torch.Generator().manual_seed(seed))
         with torch.no_grad():  # The start: the share of the rows with each label, which is never 0 nor 1.
-            networks.b[-1].copy_(torch.as_tensor(np.log((counts + 0.5) / (n_rows - counts + 0.5))))
+            networks.output.b.copy_(torch.as_tensor(np.log((counts + 0.5) / (n_rows - counts + 0.5))))
         networks.to(resolve_device(self.device))
         self._train(networks, (X, targets), held_out, (counts > 0) & (counts < n_rows), seed)
         self.model_ = networks
@@ -199,10 +168,9 @@ class LabelMLP(
         if y.shape[1:] != self.classes_.shape:
             raise InputError(f"`y_valid` must have {len(self.classes_)} columns, as `y`; got {y.shape}.")
         if y.dtype.kind not in "biuf" or not np.isin(y, (0, 1)).all():
-            kind = type_of_target(y)
             raise InputError(
-                f"Several labels must be a table (n, L) of 0 and 1; got one of {y.dtype} ({kind}). "
-                "Give classes in one dimension, (n,)."
+                f"Several labels must be a table (n, L) of 0 and 1; got one of {y.dtype}, {y.shape}, with other "
+                "values. Give classes in one dimension, (n,)."
             )
         return y.astype(np.float32)
 
@@ -235,7 +203,7 @@ class LabelMLP(
         varies: NDArray[np.bool_],
         seed: int,
     ) -> None:
-        device = networks.b[0].device
+        device = networks.output.b.device
         counted = torch.as_tensor(varies).to(device)
 
         def on_device(X: Array, targets: Targets) -> tuple[Tensor, Tensor]:
@@ -266,9 +234,10 @@ class LabelMLP(
         n_steps = math.ceil(len(rows) / self.batch_size)
         epochs = auto_epochs(self.max_epochs, n_steps, WANTED_STEPS, LEAST_EPOCHS, MOST_EPOCHS)
         report = Reporter(self, epochs, *train)
+        layers = [module for module in networks.modules() if isinstance(module, BatchedLinear)]
         groups: list[dict[str, Any]] = [
-            {"params": list(networks.W)},
-            {"params": list(networks.b), "weight_decay": 0.0},
+            {"params": [layer.W for layer in layers]},
+            {"params": [layer.b for layer in layers], "weight_decay": 0.0},
         ]
         self.history_: History = minimise(
             loss,
@@ -292,7 +261,7 @@ class LabelMLP(
     def _logits(self, X: Any) -> Array:
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
-        return in_chunks(X, self.scaler_, self.model_.b[0], lambda v: self.model_(v).mean(0))
+        return in_chunks(X, self.scaler_, self.model_.output.b, lambda v: self.model_(v).mean(0))
 
     def decision_function(self, X: Any) -> Array:
         """The mean logits: (n, L).  For two classes that of the second less that of the first, (n,)."""
@@ -313,13 +282,3 @@ class LabelMLP(
 def _one_column(y: NDArray[Any]) -> NDArray[Any]:
     """A table of one column is taken as classes, with scikit-learn's warning."""
     return column_or_1d(y, warn=True) if y.ndim == 2 and y.shape[1] == 1 else y
-
-
-def member_batches(n_models: int, n_rows: int, batch_size: int, seed: int, device: torch.device) -> Batches:
-    """Every model its own order of the same rows: a function from the epoch to batches (K, B) of row numbers."""
-    members = [row_batches(n_rows, batch_size, seed + k, device) for k in range(n_models)]
-
-    def batches(epoch: int) -> Sequence[Tensor]:
-        return [torch.stack(parts) for parts in zip(*(member(epoch) for member in members), strict=True)]
-
-    return batches

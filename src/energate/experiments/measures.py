@@ -114,8 +114,7 @@ def _energies(energies: Array | None, labels: Labels) -> dict[str, Any] | None:
 def _curve(history: History) -> dict[str, list[Any]]:
     """Loss and validation at some epochs, the mean over members; None where an epoch was not validated."""
     n_epochs, n_checks = len(history.loss), len(history.validation)
-    every = math.ceil(n_epochs / n_checks) if n_checks else n_epochs + 1
-    checked = {min((i + 1) * every, n_epochs): _rounded(value) for i, value in enumerate(history.validation)}
+    checked = {epoch: _rounded(value) for epoch, value in zip(history.validated, history.validation, strict=True)}
     # At most twice POINTS, however the epochs and the validations fall.
     step, check_step = max(1, math.ceil(n_epochs / POINTS)), max(1, math.ceil(n_checks / POINTS))
     epochs = sorted({*range(1, n_epochs + 1, step), *list(checked)[::check_step]})

@@ -114,12 +114,16 @@ class Plan:
         return [Task("cell", data, system, seed) for seed in seeds if not self._done(place, seed, config)]
 
     def _done(self, place: Path, seed: int, config: dict[str, Any]) -> bool:
-        found = read_json(place / f"seed{seed}.json") or {}
-        return (
-            found.get("status") == "ok"
-            and found.get("profile") == self.profile.name
-            and found.get("config") == work.as_json(config)
-        )
+        path = place / f"seed{seed}.json"
+        found = read_json(path) or {}
+        if found.get("status") != "ok":
+            return False
+        if found.get("profile") != self.profile.name:
+            raise InputError(
+                f"{path} is a result of the profile {found.get('profile')!r}; {self.profile.name!r} would replace it. "
+                "Name another folder for the results."
+            )
+        return found.get("config") == work.as_json(config)
 
     def after(self, task: Task) -> list[Task]:
         """What can be done now that a task has been."""

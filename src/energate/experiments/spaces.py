@@ -57,7 +57,8 @@ def _energy_space(data: str) -> list[Config]:
     if data == "convex":
         return _hybrids((3.0, 10.0, 30.0), (0.05, 0.1), n_hidden=600, n_factors=600, **_LARGE_STEPS)
     if data == "mnist-small":
-        return _hybrids((0.3, 1.0, 3.0), (0.2, 0.3), learning_rate=3e-3, **_LARGE_STEPS)
+        shared = {"n_members": 8, "n_hidden": 500, "n_factors": 500, "learning_rate": 3e-3}
+        return _hybrids((0.3, 1.0, 3.0), (0.2, 0.3), **shared, **_SMALL_STEPS)
     if data == "mnist-rotated":
         return _hybrids((0.3, 1.0, 3.0), (0.2, 0.3), n_hidden=400, n_factors=400, learning_rate=3e-3, **_LARGE_STEPS)
     if data == "mnist-random":
@@ -94,16 +95,43 @@ def _deep_space(data: str) -> list[Config]:
 
 _NETWORKS: dict[str, list[Config]] = {
     "rbm": [
-        {"n_hidden": n_hidden, "pretrain_learning_rate": rate, "learning_rate": 1e-3}
-        for n_hidden, rate in product((500, 1500), (3e-4, 3e-3))
+        {"n_hidden": 1000, "activity": 0.03, "l1": 5e-5, "dropout": 0.5, "monitor": "error"},
+        {"n_hidden": 500, "dropout": 0.3, "monitor": "error"},
+        {"n_hidden": 500, "dropout": 0.3, "learning_rate": 1e-2, "monitor": "error"},
+        {
+            "n_hidden": 1000,
+            "sparsity": 0.0,
+            "l1": 0.0,
+            "activity": 0.3,
+            "pretrain_learning_rate": 0.1,
+            "pretrained_rate": 1.0,
+            "dropout": 0.3,
+            "monitor": "error",
+        },
     ],
     "saa3": [
-        {"n_hidden": n_hidden, "noise_level": noise, "learning_rate": rate}
-        for n_hidden, noise, rate in ((300, 0.1, 1e-3), (800, 0.1, 3e-4), (800, 0.25, 3e-4), (800, 0.5, 3e-4))
+        {"n_hidden": 800, "noise_level": 0.1, "learning_rate": 3e-4},
+        {"n_hidden": 800, "noise_level": 0.25, "learning_rate": 3e-4},
+        {"n_hidden": 800, "noise_level": 0.5, "learning_rate": 3e-4},
+        {
+            "n_hidden": 1000,
+            "activity": 0.1,
+            "l1": 3e-4,
+            "pretrain_learning_rate": 1e-3,
+            "learning_rate": 3e-3,
+            "pretrained_rate": 0.1,
+        },
     ],
     "gsm": [
-        {"n_hidden": 200, "n_factors": 200, "input_dropout": dropout, "learning_rate": rate, "max_epochs": 80}
-        for dropout, rate in ((0.1, 3e-3), (0.3, 3e-3), (0.3, 1e-3), (0.5, 3e-3))
+        {
+            "n_hidden": 200,
+            "n_factors": 200,
+            "input_dropout": inputs,
+            "factor_dropout": factors,
+            "max_epochs": 80,
+            "monitor": "error",
+        }
+        for inputs, factors in ((0.3, 0.0), (0.0, 0.5), (0.0, 0.0), (0.1, 0.5))
     ],
     "mlp": [{"n_hidden": n_hidden, "input_dropout": dropout} for n_hidden, dropout in product((500, 1500), (0.1, 0.3))],
 }

@@ -1,0 +1,250 @@
+"""`EnergyRefiner`: bases of all forms, what it gains, and what it refuses."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.multioutput import ClassifierChain, MultiOutputClassifier
+from sklearn.svm import LinearSVC
+from sklearn.utils.estimator_checks import check_estimator
+
+from energate import InputError
+from energate.estimators.refiner import EnergyRefiner
+
+VECTORS = np.array([[1, 0, 0, 1, 0], [0, 1, 1, 0, 0], [0, 0, 1, 1, 0], [1, 1, 0, 0, 1], [0, 0, 0, 0, 1]])
+QUICK: dict[str, Any] = {"max_epochs": 12, "random_state": 0, "device": "cpu", "n_hidden": 8, "n_factors": 8}
+
+
+def rows(n_rows: int = 400, seed: int = 0) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Rows with one of five label vectors, and a noisy column for each label."""
+    rng = np.random.default_rng(seed)
+    Y = VECTORS[rng.integers(0, len(VECTORS), n_rows)]
+    return Y + rng.normal(0, 0.7, Y.shape), Y
+
+
+def logistic() -> Any:
+    return MultiOutputClassifier(LogisticRegression())
+
+
+def exact(predicted: NDArray[Any], Y: NDArray[Any]) -> float:
+    return float((predicted == Y).all(1).mean())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["sets", "ascent"])
+def test_scikit_learn_finds_no_fault(method: str) -> None:
+    results = check_estimator(EnergyRefiner(logistic(), method=method, max_epochs=5), on_fail=None, on_skip=None)
+    assert [result["check_name"] for result in results if result["status"] == "failed"] == []
+    assert len(results) > 50
+
+
+@pytest.mark.parametrize("relation", ["xy", "yy"])
+def test_label_vectors_that_were_seen_make_better_predictions(relation: str) -> None:
+    X, Y = rows(600)
+    train, test = slice(0, 400), slice(400, 600)
+    base = logistic().fit(X[train], Y[train]).predict(X[test])
+    whole = EnergyRefiner(logistic(), relation, objective="subset", **QUICK).fit(X[train], Y[train])
+    single = EnergyRefiner(logistic(), relation, **QUICK).fit(X[train], Y[train])
+    assert exact(whole.predict(X[test]), Y[test]) > exact(base, Y[test]) + 0.15
+    assert (single.predict(X[test]) != Y[test]).mean() < (base != Y[test]).mean()
+    assert whole.gate_ > 0
+    assert whole.gain_.mean > 2 * whole.gain_.standard_error > 0
+    assert re.fullmatch(r"Refining gains \+\d.* points \(subset\) on 80 rows held out\.", whole.verdict_)
+    seen = {tuple(vector) for vector in VECTORS}
+    assert {tuple(vector) for vector in whole.predict(X[test]).tolist()} <= seen | {tuple(v) for v in base.tolist()}
+
+
+@pytest.mark.parametrize("relation", ["xy", "yy"])
+def test_ascent_takes_as_many_steps_as_pay(relation: str) -> None:
+    X, Y = rows(600)
+    options = QUICK | {"max_epochs": 40, "learning_rate": 2e-2, "weight_decay": 0.0}
+    model = EnergyRefiner(logistic(), relation, method="ascent", objective="subset", **options).fit(X, Y)
+    assert model.n_steps_ in (0, 1, 2, 3, 5, 10, 20)
+    assert (model.n_steps_ > 0) == (model.gain_.mean > 0) == (model.gate_ > 0)
+    scores = model._scores(X)
+    plain = model._label_rows(scores, X)
+    refined = model.refine(scores, X)[0]
+    assert (np.abs(refined - 1 / (1 + np.exp(-plain.t.double().numpy()))).max() > 1e-3) == (model.n_steps_ > 0)
+
+
+def test_independent_labels_keep_the_base() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 4))
+    Y = (X + rng.normal(0, 0.5, X.shape) > 0).astype(int)
+    kept = [EnergyRefiner(logistic(), **QUICK | {"random_state": seed}).fit(X, Y) for seed in range(3)]
+    for model in kept:
+        assert model.gate_ == 0 or model.gain_.mean > 0
+        if model.gate_ == 0:
+            assert "the base is kept, calibrated" in model.verdict_
+            calibrated = 1 / (1 + np.exp(-(model.slope_ * _logits(model.base_, X) + model.offset_)))
+            np.testing.assert_allclose(model.predict_proba(X), calibrated, atol=1e-5)
+    assert any(model.gate_ == 0 for model in kept)
+
+
+def _logits(base: Any, X: NDArray[Any]) -> NDArray[np.float64]:
+    p = np.stack([each[:, 1] for each in base.predict_proba(X)], 1)
+    return np.log(p / (1 - p))
+
+
+class Bare(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier that gives no probabilities."""
+
+    def fit(self, X: Any, Y: Any) -> "Bare":
+        self.n_labels_ = Y.shape[1]
+        return self
+
+    def predict(self, X: Any) -> Any:
+        return np.zeros((len(X), self.n_labels_))
+
+
+class Wrong(Bare):
+    """A classifier whose scores have the wrong shape."""
+
+    def decision_function(self, X: Any) -> Any:
+        return np.zeros((len(X), self.n_labels_ + 1))
+
+
+class Fragile(Bare):
+    """A classifier that does not fit every fold."""
+
+    def fit(self, X: Any, Y: Any) -> "Fragile":
+        raise RuntimeError("too few rows")
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        logistic(),
+        RandomForestClassifier(20, random_state=0),
+        OneVsRestClassifier(LogisticRegression()),
+        OneVsRestClassifier(LinearSVC()),
+        ClassifierChain(LogisticRegression()),
+    ],
+    ids=lambda base: type(base).__name__ + type(getattr(base, "estimator", base)).__name__,
+)
+def test_bases_of_all_forms(base: Any) -> None:
+    X, Y = rows()
+    model = EnergyRefiner(base, **QUICK).fit(X, Y)
+    p = model.predict_proba(X)
+    assert p.shape == Y.shape
+    assert ((p >= 0) & (p <= 1)).all()
+    assert (model.predict(X) != Y).mean() < 0.3
+    assert model.base is base  # and it was not fitted
+
+
+@pytest.mark.parametrize(
+    ("base", "message"),
+    [
+        (Bare(), "`base` must have predict_proba or decision_function; Bare has neither"),
+        (Wrong(), r"\(n, 5\); Wrong gave \(\d+, 6\)"),
+        (Fragile(), "could not be fitted in fold 1 of 5: RuntimeError: too few rows"),
+    ],
+)
+def test_bases_that_cannot_be_used_are_refused(base: Any, message: str) -> None:
+    X, Y = rows(60)
+    model = EnergyRefiner(base, **QUICK)
+    with pytest.raises(InputError, match=message):
+        model.fit(X, Y)
+    with pytest.raises(Exception, match="not fitted"):
+        model.predict(X)
+
+
+def test_a_base_that_is_fitted_already_is_taken_as_it_is() -> None:
+    X, Y = rows(700)
+    base = logistic().fit(X[:300], Y[:300])
+    coefficients = [each.coef_.copy() for each in base.estimators_]
+    model = EnergyRefiner(base, prefit=True, **QUICK).fit(X[300:], Y[300:])
+    assert model.base_ is base
+    for each, before in zip(base.estimators_, coefficients, strict=True):
+        np.testing.assert_array_equal(each.coef_, before)
+    with pytest.raises(InputError, match="prefit=True needs a fitted `base`"):
+        EnergyRefiner(prefit=True).fit(X, Y)
+
+
+def test_scores_from_elsewhere_can_be_refined() -> None:
+    X, Y = rows()
+    model = EnergyRefiner(logistic(), **QUICK).fit(X, Y)
+    p, best = model.refine(_logits(model.base_, X), X)
+    np.testing.assert_allclose(p, model.predict_proba(X), atol=1e-6)
+    assert set(np.unique(best)) <= {0, 1}
+    with pytest.raises(InputError, match=r"`scores` must be finite, \(400, 5\); got \(400, 4\)"):
+        model.refine(np.zeros((400, 4)), X)
+
+
+@pytest.mark.parametrize("relation", ["xy", "yy"])
+def test_wrong_labels_are_found(relation: str) -> None:
+    X, Y = rows(500)
+    rng = np.random.default_rng(1)
+    spoiled = rng.choice(500, 40, replace=False)
+    noisy = Y.copy()
+    noisy[spoiled, rng.integers(0, 5, 40)] ^= 1
+    model = EnergyRefiner(logistic(), relation, **QUICK).fit(X, noisy)
+    worst = np.argsort(model.label_energy(X, noisy))[:40]
+    assert len(np.intersect1d(worst, spoiled)) >= 20  # by chance about 3
+
+
+def test_labels_that_never_change_one_label_and_sparse_labels() -> None:
+    X, Y = rows()
+    Y = np.hstack([Y, np.zeros((400, 1), int), np.ones((400, 1), int)])
+    for base in (RandomForestClassifier(10, random_state=0), logistic()):
+        model = EnergyRefiner(base, **QUICK).fit(X, Y)
+        assert model.varying_.tolist() == [True] * 5 + [False] * 2
+        assert (model.predict(X)[:, 5:] == [0, 1]).all()
+    nothing = EnergyRefiner(logistic(), **QUICK).fit(X, Y[:, 5:])
+    assert nothing.base_ is None
+    assert (nothing.predict(X) == [0, 1]).all()
+    rare = np.zeros((400, 2), int)
+    rare[:3, 0], rare[::2, 1] = 1, 1  # a label that some folds do not see
+    assert EnergyRefiner(logistic(), **QUICK).fit(X, rare).predict(X).shape == (400, 2)
+    one = EnergyRefiner(logistic(), **QUICK).fit(X, Y[:, :1])
+    assert one.predict(X).shape == (400, 1)
+    dense = EnergyRefiner(logistic(), **QUICK).fit(X, Y[:, :5])
+    thin = EnergyRefiner(logistic(), **QUICK).fit(X, sparse.csr_matrix(Y[:, :5]))
+    np.testing.assert_array_equal(dense.predict_proba(X), thin.predict_proba(X))
+
+
+def test_the_same_random_state_gives_the_same_result_twice() -> None:
+    X, Y = rows()
+    first, second = (clone(EnergyRefiner(logistic(), **QUICK)).fit(X, Y).predict_proba(X) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_the_default_base_is_a_network_of_our_own() -> None:
+    X, Y = rows(300)
+    model = EnergyRefiner(**QUICK, cv=2).fit(X, Y)
+    assert type(model.base_).__name__ == "LabelMLP"
+    assert exact(model.predict(X), Y) > 0.3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"relation": "xx"}, "`relation` must be one of xy, yy"),
+        ({"method": "descent"}, "`method` must be one of sets, ascent"),
+        ({"objective": "f1"}, "`objective` must be one of hamming, subset"),
+        ({"cv": 1}, "`cv` must be at least 2"),
+        ({"validation_fraction": 1.0}, "`validation_fraction` must be between 0 and 1"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options: dict[str, Any], message: str) -> None:
+    X, Y = rows(60)
+    with pytest.raises(InputError, match=message):
+        EnergyRefiner(logistic(), **QUICK | options).fit(X, Y)
+
+
+def test_labels_and_rows_that_cannot_be_used_are_refused() -> None:
+    X, Y = rows(60)
+    model = EnergyRefiner(logistic(), **QUICK)
+    with pytest.raises(InputError, match="`Y` must hold only 0 and 1"):
+        model.fit(X, Y + 1)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        model.fit(X, Y[:-1])
+    with pytest.raises(ValueError, match="NaN"):
+        model.fit(np.where(X > 1, np.nan, X), Y)
