@@ -640,3 +640,9 @@ def test_all_systems_of_all_tables_failed(tmp_path: Path) -> None:
 if __name__ == "__main__":  # a page to look at: python tests/test_report.py FOLDER
     make_results(Path(sys.argv[1]) / "results", 2003)
     print(write_report(Path(sys.argv[1]) / "results", sys.argv[1]))
+
+
+def test_the_readme_shows_the_committed_results() -> None:
+    root = Path(__file__).parents[1]
+    shown = (root / "README.md").read_text().partition("<!-- table1")[2].partition("-->")[2].partition("<!-- end")[0]
+    assert shown.strip() == markdown_table(root / "results" / "table1").strip()

@@ -71,12 +71,3 @@ class ScoringMixin:
         if not 0 < rate < 1:
             raise InputError(f"`rate` must be above 0 and below 1; got {rate}.")
         return self.score_samples(X) < np.quantile(self.liking_, rate)
-
-    def transform(self, X: Any) -> Array:
-        """Hidden units of all classes, side by side: (n, K * M)."""
-        return self._score(X, "units")
-
-    @property
-    def _n_features_out(self) -> int:
-        n_hidden = sum(group.n_hidden for part in self.model_.autoencoders for group in part.groups)
-        return self.model_.n_members * len(self.classes_) * n_hidden

@@ -389,3 +389,13 @@ class EnergyClassifier(
             self.liking_ = np.sort(any_class(self.model_.energies(rows.v)))
         if self.model_.B.device.type == "cpu":
             self.model_.double()  # scores do not depend on which other rows are scored
+
+    # Here, and not beside the other scores: scikit-learn's `set_output` wraps what a transformer itself defines.
+    def transform(self, X: Any) -> Array:
+        """Hidden units of all classes, side by side: (n, K * M)."""
+        return self._score(X, "units")
+
+    @property
+    def _n_features_out(self) -> int:
+        n_hidden = sum(group.n_hidden for part in self.model_.autoencoders for group in part.groups)
+        return self.model_.n_members * len(self.classes_) * n_hidden
