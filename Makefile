@@ -24,7 +24,7 @@ setup: $(INSTALLED)  ## create .venv with pinned versions (the other verbs do th
 
 demo: $(INSTALLED)  ## train, classify, draw, and run the quick profile of the paper's table; goes to demo-output/
 	@$(RUN) examples/demo.py
-	@$(RUN) -m energate bench table1 --profile quick --jobs 2 --results demo-output/results
+	@$(RUN) -m energate bench table1 --profile quick --source generate --jobs 2 --results demo-output/results
 	@$(RUN) -m energate report demo-output/results --output demo-output/report.html
 
 test: lint types unit  ## lint, types and tests

@@ -47,7 +47,7 @@ BODY = (
 CONFIGS = [{"sharpness": 1.0}, {"sharpness": 8.0}, {"sharpness": 60.0}]
 
 
-def load(name: str, folder: Any = None) -> Dataset:
+def load(name: str, folder: Any = None, source: str = "auto") -> Dataset:
     """Noisy rows around a few centres; another name is another draw."""
     rng = np.random.default_rng(len(name) + ord(name[0]))
     centres = rng.random((N_CLASSES, SHAPE[0] * SHAPE[1]))

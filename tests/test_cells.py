@@ -118,7 +118,7 @@ def test_of_large_sets_a_profile_takes_some_rows(
     whole = standin.load("one")
     repeated = np.arange(5003) % N_TEST
     parts = vars(whole) | {"X_test": whole.X_test[repeated], "y_test": whole.y_test[repeated]}
-    monkeypatch.setattr(work, "load", lambda name, folder: Dataset(**parts))
+    monkeypatch.setattr(work, "load", lambda name, folder, source: Dataset(**parts))
     run(tmp_path, profile="tenth", systems=["plain"])
     cell = strict(tmp_path / "small/one/plain/seed0.json")
     assert (cell["n_test"], cell["test_slice"]) == (501, "one test row in 10, from the first on")

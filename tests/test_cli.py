@@ -458,13 +458,13 @@ def test_bench_hands_its_options_over(experiments: StandIn) -> None:
     said = call("bench").stdout
     call(
         *("bench", "table2", "--profile", "full", "--data", "a,b", "--data", "c", "--system", "x", "--seeds", "2"),
-        *("--results", "my results", "--device", "cpu", "--jobs", "3", "--limit", "1.5"),
+        *("--results", "my results", "--source", "generate", "--device", "cpu", "--jobs", "3", "--limit", "1.5"),
     )
     defaults = {"profile": "quick", "data": None, "systems": None, "seeds": None, "results": Path("results")}
     given = {"profile": "full", "data": ["a", "b", "c"], "systems": ["x"], "seeds": 2, "results": Path("my results")}
     assert experiments.calls == [
-        (("table1",), defaults | {"device": "auto", "jobs": 1, "limit": None}),
-        (("table2",), given | {"device": "cpu", "jobs": 3, "limit": 1.5}),
+        (("table1",), defaults | {"source": "auto", "device": "auto", "jobs": 1, "limit": None}),
+        (("table2",), given | {"source": "generate", "device": "cpu", "jobs": 3, "limit": 1.5}),
     ]
     assert said.splitlines() == [
         "Cells: 3 done, 2 there already, 0 failed, 0 left; 3 min 2 s.",

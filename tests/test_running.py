@@ -141,7 +141,7 @@ def test_a_search_or_a_set_that_fails_stops_nothing_else(
     run(tmp_path, profile="search", data=["two"], systems=["plain"])
     systems["centre"].before = fail
 
-    def load(name: str, folder: Any) -> Dataset:
+    def load(name: str, folder: Any, source: str) -> Dataset:
         if name == "two":
             raise InputError("There is no such set.")
         return standin.load(name)
@@ -187,7 +187,7 @@ def test_the_limit_starts_nothing_new(systems: Systems, tmp_path: Path) -> None:
 def test_the_choice_sees_only_rows_for_validation(
     systems: Systems, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def shuffled(name: str, folder: Any) -> Dataset:
+    def shuffled(name: str, folder: Any, source: str) -> Dataset:
         data = standin.load(name)
         rng = np.random.default_rng(0)
         return Dataset(**(vars(data) | {"y_test": rng.permutation(data.y_test)}))

@@ -24,6 +24,7 @@ def bench(
         int | None, typer.Option(min=1, help="Runs of each cell; the profile's number if left out.")
     ] = None,
     results: Annotated[Path, typer.Option(metavar="DIR", help="Where the results are kept.")] = Path("results"),
+    source: Annotated[str, typer.Option(help="Where data come from: auto, folder, download or generate.")] = "auto",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     jobs: Annotated[int, typer.Option(min=1, help="Cells run at the same time.")] = 1,
     limit: Annotated[float | None, typer.Option(metavar="MINUTES", help="Start no cell after this long.")] = None,
@@ -45,6 +46,7 @@ def bench(
         systems=split(system),
         seeds=seeds,
         results=results,
+        source=source,
         device=device,
         jobs=jobs,
         limit=limit,

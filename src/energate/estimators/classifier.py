@@ -390,8 +390,7 @@ class EnergyClassifier(
         if self.model_.B.device.type == "cpu":
             self.model_.double()  # scores do not depend on which other rows are scored
 
-    # Here, and not beside the other scores: scikit-learn's `set_output` wraps what a transformer itself defines.
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: Any) -> Array:  # here, since `set_output` wraps only what a transformer itself defines
         """Hidden units of all classes, side by side: (n, K * M)."""
         return self._score(X, "units")
 

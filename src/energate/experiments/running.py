@@ -43,6 +43,7 @@ def run(
     device: str = "auto",
     jobs: int = 1,
     limit: float | None = None,
+    source: str = "auto",
     folder: str | os.PathLike[str] | None = None,
     show: Callable[[Event], None] | None = None,
 ) -> Summary:
@@ -58,7 +59,7 @@ def run(
     device : ``"auto"``, ``"cpu"``, ``"cuda"``.
     jobs : tasks at the same time, each in a process of its own; 1 stays in this one.
     limit : minutes after which no further task is started.
-    folder : where the data sets are; the environment variable ENERGATE_DATA by default.
+    source, folder : where the data sets come from, as in `energate.datasets.load`.
     show : called with every `Event`; the terminal shows them by default.
     """
     if jobs < 1 or (limit is not None and limit <= 0) or (seeds is not None and seeds < 1):
@@ -70,7 +71,7 @@ def run(
         tempfile.TemporaryDirectory(prefix="energate-") as scratch,
         progress.showing(plan.n_cells, plan.summary.n_skipped, show) as tell,
     ):
-        settings = work.Settings(plan.table.name, plan.profile.name, Path(results), scratch, device, folder)
+        settings = work.Settings(plan.table.name, plan.profile.name, Path(results), scratch, device, source, folder)
         runner = _Here(tell) if jobs == 1 else _Processes(tell, jobs)
         with runner:
             return _loop(plan, settings, runner, tell, time.monotonic(), limit)

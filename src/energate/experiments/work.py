@@ -70,6 +70,7 @@ class Settings:
     results: Path
     scratch: str
     device: str
+    source: str
     folder: str | os.PathLike[str] | None
 
 
@@ -167,7 +168,7 @@ def note(task: Task, settings: Settings, error: BaseException) -> str:
 
 def _prepare(task: Task, settings: Settings, tell: Callable[[Event], None]) -> None:  # noqa: ARG001
     """Load a data set once, and leave its arrays where all processes can read them."""
-    data = load(task.data, folder=settings.folder)
+    data = load(task.data, source=settings.source, folder=settings.folder)
     place = Path(settings.scratch) / task.data
     place.mkdir(exist_ok=True)
     for part in _PARTS:
