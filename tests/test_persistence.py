@@ -29,7 +29,7 @@ import energate.persistence
 from energate import EnergyClassifier, EnergyScorer, InputError, MeanUnits, NetworkUnits, load, save
 from energate.estimators import PairScorer
 from energate.estimators._base import Scaler
-from energate.persistence import SCHEMA, _checksum, _store
+from energate.persistence import ADDED, SCHEMA, _checksum, _store
 from energate.persistence._values import decode, dump, encode, parse
 
 QUICK: dict[str, Any] = {"max_epochs": 2, "n_hidden": 6, "n_factors": 5, "random_state": 0}
@@ -364,10 +364,23 @@ def test_other_versions_of_what_lies_below_are_fine(saved: Path) -> None:
     assert_same(scorer(), load(saved))
 
 
+def test_a_model_of_an_older_schema_has_new_parameters_at_their_defaults(tmp_path: Path) -> None:
+    model = classifier()
+    save(model, tmp_path / "model")
+    config = parse((tmp_path / "model" / "config.json").read_bytes())
+    older = {name: value for name, value in config["parameters"].items() if name not in ADDED[2]["EnergyClassifier"]}
+    assert len(older) == len(config["parameters"]) - 4
+    change(tmp_path / "model", parameters=older, schema=1)
+    assert_same(model, load(tmp_path / "model"))
+    change(tmp_path / "model", schema=2)
+    with pytest.raises(InputError, match="missing: fine_tune_noise_level, optimizer, start_scale, validate_every"):
+        load(tmp_path / "model")
+
+
 @pytest.mark.parametrize("seal", [True, False])
 def test_a_newer_schema_asks_for_an_upgrade(seal, saved: Path) -> None:
     change(saved, seal, schema=SCHEMA + 1, versions={"energate": "7.8.9"})
-    with pytest.raises(InputError, match=r"energate 7\.8\.9, schema 2; .* up to schema 1\. Upgrade"):
+    with pytest.raises(InputError, match=rf"energate 7\.8\.9, schema {SCHEMA + 1}; .* up to schema {SCHEMA}\. Upgrade"):
         load(saved)
 
 

@@ -32,7 +32,9 @@ from energate.persistence._values import decode, dump, encode, parse
 __all__ = ["load", "save"]
 
 FORMAT = "energate model"
-SCHEMA = 1
+SCHEMA = 2
+#: parameters that a schema added: in older files they are at their defaults
+ADDED = {2: {"EnergyClassifier": ("fine_tune_noise_level", "optimizer", "start_scale", "validate_every")}}
 #: what can be saved, by name
 ESTIMATORS: dict[str, Any] = {kind.__name__: kind for kind in (EnergyClassifier, EnergyScorer, LabelMLP, PairScorer)}
 LONG = 1000  # longer arrays of floats go beside the weights
@@ -97,8 +99,10 @@ def load(path: str | os.PathLike[str], device: str = "cpu", *, units: Callable[.
         raise InputError(f"{path!s} is damaged: {WEIGHTS} is no safetensors file ({_line(error)}).") from error
     kind = config["estimator"]
     known = ESTIMATORS[kind]().get_params(deep=False)
-    _same_names(path, f"parameters of {kind}", set(config["parameters"]), set(known), config)
-    saved = {**config["parameters"], "device": str(device)}
+    later = [kinds.get(kind, ()) for schema, kinds in ADDED.items() if config["schema"] < schema]
+    older = {name: encode(known[name], name) for names in later for name in names}
+    _same_names(path, f"parameters of {kind}", {*config["parameters"], *older}, set(known), config)
+    saved = {**older, **config["parameters"], "device": str(device)}
     if "units" in saved or units is not None:
         saved["units"] = _units(saved.get("units"), units, path)
     parameters = {name: value if callable(value) else _read_value(name, value, path) for name, value in saved.items()}
