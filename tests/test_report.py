@@ -374,6 +374,18 @@ def test_time_is_summed_and_a_search_counts_once(made) -> None:
 # --- the page ----------------------------------------------------------------------------------------------------
 
 
+def test_the_clock_of_whole_runs_is_shown(tmp_path: Path) -> None:
+    make_results(tmp_path)
+    run = {"table": "table1", "device": "NVIDIA <H200>", "jobs": 10, "seconds": 90.0}
+    (tmp_path / "runs.jsonl").write_text("".join(json.dumps(run | more) + "\n" for more in ({}, {"jobs": 4})))
+    page = write_report(tmp_path, tmp_path / "r.html")["html"].read_text()
+    assert "By the clock, up to 10 tasks at a time: NVIDIA &lt;H200&gt;: 3.0 min." in page
+    (tmp_path / "runs.jsonl").write_text('{"table": 3}\n')
+    page = write_report(tmp_path, tmp_path / "r.html")["html"].read_text()
+    assert "By the clock" not in page
+    assert "runs.jsonl" in page  # among what is not shown
+
+
 def test_the_page_loads_nothing_and_runs_nothing(made) -> None:
     text = made[3]
     page = Page(text)

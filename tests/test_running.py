@@ -1,6 +1,7 @@
 """Running a table: one file for every cell, going on where it stopped, and nothing lost when something dies."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -90,6 +91,15 @@ def test_more_seeds_leave_the_others(systems: Systems, tmp_path: Path) -> None:
     calls(systems)
     assert counts(run(tmp_path, seeds=3, data=["one"])) == (4, 3, 0, 0)
     assert calls(systems) == {"centre": ["seed 1", "seed 2"], "other": ["seed 1", "seed 2"]}
+
+
+def test_what_the_clock_said_is_noted(systems: Systems, tmp_path: Path) -> None:
+    run(tmp_path, systems=["plain"])
+    run(tmp_path, systems=["plain"])  # nothing to do, nothing to note
+    (line,) = (tmp_path / "small" / "runs.jsonl").read_text().splitlines()
+    noted = json.loads(line)
+    assert (noted["table"], noted["jobs"], noted["cells"]) == ("small", 1, 2)
+    assert noted["seconds"] >= 0
 
 
 def test_another_space_is_run_again_and_another_profile_refused(

@@ -1,5 +1,6 @@
 """`run`: the cells of a table, each into a file of its own, several at a time, going on where it stopped."""
 
+import json
 import multiprocessing
 import os
 import tempfile
@@ -15,7 +16,7 @@ from typing import Any
 from energate.errors import InputError
 from energate.estimators._base import resolve_device
 from energate.experiments import progress, work
-from energate.experiments.measures import read_json
+from energate.experiments.measures import device_name, read_json, today
 from energate.experiments.tables import PROFILES, TABLES, Profile, Table
 from energate.experiments.work import Event, Task
 
@@ -73,8 +74,28 @@ def run(
     ):
         settings = work.Settings(plan.table.name, plan.profile.name, Path(results), scratch, device, source, folder)
         runner = _Here(tell) if jobs == 1 else _Processes(tell, jobs)
-        with runner:
-            return _loop(plan, settings, runner, tell, time.monotonic(), limit)
+        began = time.monotonic()
+        try:
+            with runner:
+                return _loop(plan, settings, runner, tell, began, limit)
+        finally:
+            if plan.summary.n_done:
+                _note_run(plan, device, jobs, time.monotonic() - began)
+
+
+def _note_run(plan: "Plan", device: str, jobs: int, seconds: float) -> None:
+    """A line in ``runs.jsonl``: what the clock said, where several tasks share a device."""
+    line = {
+        "table": plan.table.name,
+        "profile": plan.profile.name,
+        "date": today(),
+        "device": device_name(str(resolve_device(device))),
+        "jobs": jobs,
+        "cells": plan.summary.n_done,
+        "seconds": round(seconds, 1),
+    }
+    with (plan.results / plan.table.name / "runs.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")
 
 
 def _known(name: str, names: dict[str, Any], what: str) -> Any:

@@ -124,9 +124,20 @@ class Search:
 
 
 @dataclass(frozen=True)
+class Run:
+    """One call of the harness: what the clock said."""
+
+    table: str
+    device: str
+    jobs: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Results:
     """Cells in the order of their files, searches by folder, and notes on what is not shown."""
 
     cells: list[Cell]
     searches: dict[str, Search]
     notes: list[str]
+    runs: list[Run] = field(default_factory=list)

@@ -174,8 +174,21 @@ def _times(comparison: Comparison, results: Results, t: int) -> str:
     return (
         f'<h3 id="time-{t}">Where the time goes</h3>'
         + table(head, body, "Wall-clock time, summed over data sets and seeds.", empty=1)
-        + f"<p>By device, with failed runs: {by_device}.</p>"
+        + f"<p>By device, with failed runs: {by_device}.{_clock(comparison, results)}</p>"
     )
+
+
+def _clock(comparison: Comparison, results: Results) -> str:
+    """What the clock said: tasks that run at the same time share a device, and their times add up to more."""
+    runs = [run for run in results.runs if run.table == comparison.name]
+    if not runs:
+        return ""
+    devices: dict[str, float] = {}
+    for run in runs:
+        devices[run.device] = devices.get(run.device, 0.0) + run.seconds
+    clock = "; ".join(f"{escape(name)}: {duration(seconds)}" for name, seconds in sorted(devices.items()))
+    most = max(run.jobs for run in runs)
+    return f" By the clock, up to {most} tasks at a time: {clock}."
 
 
 def search_seconds(entry: Entry, results: Results) -> tuple[float, str]:

@@ -20,6 +20,7 @@ from energate.experiments.report._cells import (
     Provenance,
     Reliability,
     Results,
+    Run,
     Search,
     Trial,
 )
@@ -72,7 +73,23 @@ def read_results(results: Any) -> Results:
         else:
             seen[key] = name
             cells.append(cell)
-    return Results(cells, searches, notes)
+    return Results(cells, searches, notes, _runs(folder, notes))
+
+
+def _runs(folder: Path, notes: list[str]) -> list[Run]:
+    """What the clock said of whole runs, from the lines of ``runs.jsonl``."""
+    runs = []
+    for path in sorted(folder.rglob("runs.jsonl")):
+        name = text(path.relative_to(folder).as_posix(), "its name")
+        try:
+            for line in path.read_text().splitlines():
+                content = an_object(json.loads(line, parse_constant=_no_constant), "the line")
+                table, device = text(content.get("table"), "table"), text(content.get("device"), "device")
+                jobs, seconds = whole(content.get("jobs"), "jobs"), number(content.get("seconds"), "seconds")
+                runs.append(Run(table, device, jobs, seconds))
+        except (OSError, ValueError, RecursionError, UnfitError) as error:
+            notes.append(f"{name}: {error}")
+    return runs
 
 
 # --- files -------------------------------------------------------------------------------------------------------
