@@ -29,7 +29,8 @@ import energate.persistence
 from energate import EnergyClassifier, EnergyScorer, InputError, MeanUnits, NetworkUnits, load, save
 from energate.estimators import PairScorer
 from energate.estimators._base import Scaler
-from energate.persistence import ADDED, SCHEMA, _checksum, _store
+from energate.persistence import ADDED, SCHEMA, _store
+from energate.persistence._config import checksum as _checksum
 from energate.persistence._values import decode, dump, encode, parse
 
 QUICK: dict[str, Any] = {"max_epochs": 2, "n_hidden": 6, "n_factors": 5, "random_state": 0}
@@ -287,7 +288,7 @@ class Subclass(EnergyScorer):
         (EnergyScorer(), "not fitted"),
         (EnergyClassifier(), "not fitted"),
         (Subclass(), "Subclasses cannot be saved"),
-        (nn.Linear(2, 2), "must be one of EnergyClassifier, EnergyScorer.*got Linear"),
+        (nn.Linear(2, 2), "must be one of EnergyClassifier, EnergyRefiner, EnergyScorer.*got Linear"),
         (None, "got NoneType"),
     ],
 )
@@ -391,7 +392,7 @@ def test_a_newer_schema_asks_for_an_upgrade(seal, saved: Path) -> None:
         ({"schema": "1"}, "`schema` in config.json must be a whole number"),
         ({"schema": True}, "`schema` in config.json must be a whole number"),
         ({"schema": 0}, "`schema` in config.json must be a whole number"),
-        ({"estimator": "Subclass"}, "estimator 'Subclass'; this version knows EnergyClassifier, EnergyScorer, "),
+        ({"estimator": "Subclass"}, "estimator 'Subclass'; this version knows EnergyClassifier, EnergyRefiner, "),
         ({"estimator": "os.system"}, "estimator 'os.system'"),
         ({"estimator": "EnergyClassifier"}, "unknown: contamination, .*; missing: class_weight"),
         ({"parameters": None}, "lacks something"),

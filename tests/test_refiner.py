@@ -15,8 +15,7 @@ from sklearn.multioutput import ClassifierChain, MultiOutputClassifier
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import check_estimator
 
-from energate import InputError
-from energate.estimators.refiner import EnergyRefiner
+from energate import EnergyRefiner, InputError
 
 VECTORS = np.array([[1, 0, 0, 1, 0], [0, 1, 1, 0, 0], [0, 0, 1, 1, 0], [1, 1, 0, 0, 1], [0, 0, 0, 0, 1]])
 QUICK: dict[str, Any] = {"max_epochs": 12, "random_state": 0, "device": "cpu", "n_hidden": 8, "n_factors": 8}
@@ -55,6 +54,7 @@ def test_label_vectors_that_were_seen_make_better_predictions(relation: str) -> 
     assert exact(whole.predict(X[test]), Y[test]) > exact(base, Y[test]) + 0.15
     assert (single.predict(X[test]) != Y[test]).mean() < (base != Y[test]).mean()
     assert whole.gate_ > 0
+    assert single.gate_ in (0, whole.gate_)  # the best vector is the same for all but 0, so probabilities decide
     assert whole.gain_.mean > 2 * whole.gain_.standard_error > 0
     assert re.fullmatch(r"Refining gains \+\d.* points \(subset\) on 80 rows held out\.", whole.verdict_)
     seen = {tuple(vector) for vector in VECTORS}
@@ -188,6 +188,21 @@ def test_wrong_labels_are_found(relation: str) -> None:
     model = EnergyRefiner(logistic(), relation, **QUICK).fit(X, noisy)
     worst = np.argsort(model.label_energy(X, noisy))[:40]
     assert len(np.intersect1d(worst, spoiled)) >= 20  # by chance about 3
+    np.testing.assert_array_equal(model.label_energy(X, sparse.csr_matrix(noisy)), model.label_energy(X, noisy))
+    with pytest.raises(InputError, match=r"`Y` must be \(n, 5\) of 0 and 1; got \(500, 4\)"):
+        model.label_energy(X, noisy[:, :4])
+
+
+def test_wrong_classes_are_found() -> None:
+    X, Y = rows(500)
+    names = np.array(["none", "one", "two"])[Y[:, 0] + Y[:, 1]]
+    model = EnergyRefiner(logistic(), **QUICK).fit(X, names)
+    wrong = np.roll(names, 1)
+    changed = wrong != names
+    assert (model.label_energy(X, names) > model.label_energy(X, wrong))[changed].mean() > 0.65  # by chance one half
+    np.testing.assert_array_equal(model.label_energy(X, names[:, None]), model.label_energy(X, names))
+    with pytest.raises(InputError, match=r"`Y` must be \(n,\), with classes from .*none"):
+        model.label_energy(X, np.full(500, "three"))
 
 
 def test_labels_that_never_change_one_label_and_sparse_labels() -> None:

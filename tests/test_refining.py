@@ -10,10 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from energate import InputError
+from energate import InputError, refining
 from energate.calibration import calibrate_labels
-from energate.refining import LabelSets, Neighbours, SetModel, ascend, label_autoencoder, neighbours
+from energate.refining import (
+    LabelRows,
+    LabelSets,
+    Neighbours,
+    SetModel,
+    ascend,
+    label_autoencoder,
+    neighbours,
+    sampled_sets,
+    train_sets,
+)
+from energate.training import History
 
 L, D = 5, 3
 
@@ -26,13 +38,15 @@ def labels_of(n_rows: int = 12, seed: int = 0) -> Tensor:
     return (drawn(n_rows, L, seed=seed) > 0.4).double()
 
 
-def set_model(relation: str, Y: Tensor | None = None) -> SetModel:
-    generator = torch.Generator().manual_seed(1)
-    autoencoder = label_autoencoder(relation, L, D, 4, 6, generator).double()
-    model = SetModel(autoencoder, LabelSets.of(labels_of() if Y is None else Y)).double()
+def set_model(
+    relation: str, Y: Tensor | None = None, sizes: tuple[int, int] = (4, 6), strength: float = 0.5
+) -> SetModel:
+    Y = labels_of() if Y is None else Y
+    autoencoder = label_autoencoder(relation, Y.shape[1], D, *sizes, torch.Generator().manual_seed(1))
+    model = SetModel(autoencoder.to(Y), LabelSets.of(Y)).to(Y)
     with torch.no_grad():
         for i, parameter in enumerate(model.parameters()):
-            parameter.add_(0.5 * drawn(*parameter.shape, seed=10 + i))
+            parameter.add_(strength * drawn(*parameter.shape, seed=10 + i))
     return model
 
 
@@ -166,6 +180,182 @@ def test_a_longer_walk_passes_the_points_of_a_shorter_one() -> None:
 def test_an_unknown_relation_is_refused() -> None:
     with pytest.raises(InputError, match="`relation` must be one of xy, yy; got 'xx'"):
         label_autoencoder("xx", L, D, 2, 2, torch.Generator())
+
+
+# --- many rows, labels and label vectors ------------------------------------------------------------------------------
+
+
+def wide_model(relation: str, n_labels: int = 10, n_rows: int = 500, strength: float = 0.4) -> SetModel:
+    """Several hundred label vectors, and an energy that matters."""
+    return set_model(relation, (drawn(n_rows, n_labels, seed=5) > 0.4).double(), (8, 12), strength)
+
+
+@pytest.mark.parametrize("relation", ["xy", "yy"])
+@pytest.mark.parametrize("exact", [10_000, 20])
+def test_chunks_of_pairs_change_nothing(relation: str, exact: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, t, x = wide_model(relation), drawn(7, 10, seed=2), drawn(7, D, seed=3)
+    near = neighbours(t, 4)
+    monkeypatch.setattr(refining, "EXACT", exact)
+
+    def found(values: int) -> tuple[Any, Tensor]:
+        monkeypatch.setattr(refining, "PAIR_VALUES", values)
+        beliefs = model.beliefs(t, x, near)
+        return beliefs, model.best(beliefs, near)
+
+    whole = found(2**40)
+    for values in (1, 3 * 20 * 12):  # single rows; three at once, which does not divide seven
+        torch.testing.assert_close(found(values), whole, rtol=0, atol=1e-11)
+
+
+def test_few_exact_energies_keep_nearly_all_of_the_probability(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = wide_model("xy", 16, 2000, strength=0.25), drawn(60, D, seed=3)
+    t = 3 * (2 * model.Y[::30][:60] - 1) + drawn(60, 16, seed=2)  # a base that is right more often than not
+    n_sets, n_exact = len(model.Y), refining.EXACT
+    assert n_sets > 1800
+    monkeypatch.setattr(refining, "EXACT", n_sets)
+    true = model.seen_scores(t, x)
+    monkeypatch.setattr(refining, "EXACT", n_exact)
+    scores = model.seen_scores(t, x)
+    assert (scores <= true + 1e-10).all()  # a tangent of a convex function lies below it
+    exact = (scores - true).abs() < 1e-10
+    assert (exact.sum(1) >= n_exact).all()
+    assert (exact.sum(1) < n_sets / 2).all()
+    share = (torch.softmax(true, 1) * exact).sum(1)
+    assert share.mean() > 0.999
+    torch.testing.assert_close(torch.softmax(scores, 1) @ model.Y, torch.softmax(true, 1) @ model.Y, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("n_exact", [20, 100])
+def test_the_tangent_knows_more_than_base_and_counts_alone(n_exact: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, t, x = wide_model("xy"), 2 * drawn(60, 10, seed=2), drawn(60, D, seed=3)
+    p = torch.softmax(model.seen_scores(t, x), 1)  # few enough to be exact
+    monkeypatch.setattr(refining, "EXACT", n_exact)
+    by_tangent = (torch.softmax(model.seen_scores(t, x), 1) - p).abs().sum(1)
+    plain = (model.beta * t + model.autoencoder.a[0]) @ model.Y.mT + model.prior(model.count)
+    left_out = 1 - p.gather(1, plain.topk(n_exact, 1).indices).sum(1)
+    # Renormalising over those alone is wrong by twice what they leave out.
+    assert by_tangent.mean() < 0.5 * (2 * left_out).mean()
+
+
+def test_a_vector_s_own_probability_is_exact_even_if_it_is_not_among_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = wide_model("xy"), drawn(40, D, seed=3)
+    y = model.Y[:40]
+    t = -6 * (2 * y - 1) + drawn(40, 10, seed=2)  # the base says the contrary
+    true = model.log_probability(t, x, y)
+    monkeypatch.setattr(refining, "EXACT", 30)
+    found = model.log_probability(t, x, y)
+    assert (found <= 0).all()
+    torch.testing.assert_close(found, true, rtol=0, atol=1e-2)
+
+
+def test_gradients_reach_all_weights_through_the_chosen_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refining, "EXACT", 8)
+    model, t, x = set_model("xy", every_vector()), drawn(3, L, seed=2), drawn(3, D, seed=3)
+
+    def total(*values: Tensor) -> Tensor:
+        state = dict(zip(dict(model.named_parameters()), values, strict=True))
+        return torch.func.functional_call(model, state, (t, x)).logsumexp(1)
+
+    monkeypatch.setattr(SetModel, "forward", SetModel.seen_scores)
+    assert torch.autograd.gradcheck(total, tuple(p.detach().clone().requires_grad_() for p in model.parameters()))
+
+
+@pytest.mark.parametrize("n_labels", [20, 255, 257, 700])
+def test_known_candidates_are_found_among_many_labels(n_labels: int) -> None:
+    generator = torch.Generator().manual_seed(n_labels)
+    y = (torch.rand(6, n_labels, generator=generator) < 0.5).float()
+    flips = torch.rand(6, n_labels, generator=generator).argsort(1)  # every label
+    one_off = y.clone()
+    wanted = torch.tensor([0, n_labels - 1, n_labels // 2, 1, 2, n_labels - 2])
+    one_off[torch.arange(6), wanted] = 1 - one_off[torch.arange(6), wanted]
+    seen = torch.cat([one_off[:5], y[3:4], 1 - y[5:]])
+    model = SetModel(label_autoencoder("yy", n_labels, D, 2, 2, generator), LabelSets.of(seen))
+    expected = (torch.arange(n_labels) == wanted.unsqueeze(1)) & (torch.arange(6) < 5).unsqueeze(1)
+    known = model.known(Neighbours(y, flips))
+    assert known[:, 0].tolist() == [i == 3 for i in range(6)]
+    assert torch.equal(known[:, 1:], expected.gather(1, flips))
+
+
+class Largest(TorchDispatchMode):
+    """The size of the largest tensor made."""
+
+    values = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for each in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(each, Tensor):
+                self.values = max(self.values, each.untyped_storage().nbytes() // each.element_size())
+        return out
+
+
+@pytest.mark.parametrize("relation", ["xy", "yy"])
+def test_no_tensor_has_more_than_two_large_sides(relation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refining, "EXACT", 16)
+    monkeypatch.setattr(refining, "PAIR_VALUES", 2**10)
+    model, t, x = wide_model(relation, 60, 400), drawn(50, 60, seed=2), drawn(50, D, seed=3)
+    near = neighbours(t, 5)  # of 400 label vectors
+    with torch.no_grad(), Largest() as largest:
+        beliefs = model.beliefs(t, x, near)
+        model.marginals(beliefs, near)
+        model.best(beliefs, near)
+        model.log_probability(t, x, near.y)
+    assert 50 * 400 <= largest.values <= 400 * 60
+
+
+# --- training over label vectors ---------------------------------------------------------------------------------
+
+
+def fitted(relation: str, batch_size: int = 40, epochs: int = 3) -> tuple[SetModel, History]:
+    generator = torch.Generator().manual_seed(0)
+    Y, x = labels_of(60, seed=4), drawn(60, D, seed=3)
+    rows = LabelRows(2 * Y - 1 + drawn(60, L, seed=6), Y, x)
+    train, valid = rows.take(torch.arange(40)), rows.take(torch.arange(40, 60))
+    sets = LabelSets.of(train.Y)
+    model = SetModel(label_autoencoder(relation, L, D, 4, 6, generator).double(), sets).double()
+    options = {"learning_rate": 1e-2, "weight_decay": 0.0, "batch_size": batch_size, "seed": 0}
+    return model, train_sets(model, train, sets, epochs, valid, **options)
+
+
+def test_a_step_looks_at_the_frequent_vectors_and_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    sets = LabelSets(torch.eye(6), torch.tensor([1.0, 9.0, 2.0, 8.0, 1.0, 3.0]), torch.arange(6))
+    own = torch.tensor([4, 3, 4])
+    assert sampled_sets(sets, own)[0] is None
+    monkeypatch.setattr(refining, "SAMPLED", 2)
+    among, place = sampled_sets(sets, own)
+    assert among is not None
+    assert among.tolist() == [1, 3, 4]
+    assert among[place].tolist() == own.tolist()
+
+
+@pytest.mark.parametrize("relation", ["xy", "yy"])
+def test_sampling_everything_is_the_whole_softmax(relation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, whole = fitted(relation)
+    monkeypatch.setattr(refining, "SAMPLED", 3)
+    again, history = fitted(relation)  # one batch of all rows: every vector is some row's own
+    torch.testing.assert_close(history.loss, whole.loss, rtol=0, atol=1e-12)
+    torch.testing.assert_close(again.state_dict(), model.state_dict(), rtol=0, atol=1e-10)
+    less = fitted(relation, batch_size=2)[1]
+    monkeypatch.undo()
+    more = fitted(relation, batch_size=2)[1]
+    assert less.loss[0] < more.loss[0] - 1e-3  # fewer vectors to compete with
+    assert min(less.validation) < less.validation[0]
+
+
+@pytest.mark.parametrize("relation", ["xy", "yy"])
+def test_validation_in_chunks_changes_nothing(relation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, whole = fitted(relation)
+    monkeypatch.setattr(refining, "VALID_VALUES", 3 * len(model.Y))
+    torch.testing.assert_close(fitted(relation)[1].validation, whole.validation, rtol=0, atol=1e-12)
+
+
+def test_an_ascent_of_one_length_keeps_no_path() -> None:
+    model, t, x = set_model("yy").autoencoder.float(), drawn(50, L, seed=2).float(), drawn(50, D, seed=3).float()
+    with Largest() as largest:
+        ascend(model, t, x, [20])
+    with Largest() as of_path:
+        ascend(model, t, x, [1, 20])
+    assert largest.values < of_path.values / 4
 
 
 # --- calibration of labels ---------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ _HOME = {
     "Autoencoder": "autoencoder",
     "CovarianceUnits": "units",
     "EnergyClassifier": "estimators",
+    "EnergyRefiner": "estimators",
     "EnergyScorer": "estimators",
     "GatedUnits": "units",
     "HiddenUnits": "units",

@@ -10,6 +10,11 @@ together.  Two ways to use it:
       P(Y|x) = softmax over candidates of  <Y, beta * t> + tau log(count(Y) + 1/2) + E(Y|x)
 
   whose marginals, or whose best vector, are the prediction.
+
+What is large: N rows, L labels, S label vectors seen.  Everything here is at most (N, S), (N, L) or (S, L), so rows
+are given in chunks of some millions of scores.  With relation yy the energies are (S,), shared by the rows.  With xy
+every pair of a row and a vector has its own: the `EXACT` most promising of each row take the energy, the others its
+tangent, a lower bound.
 """
 
 from collections.abc import Sequence
@@ -24,9 +29,11 @@ from energate.autoencoder import Autoencoder
 from energate.dynamics import LOGIT_LIMIT, trajectory
 from energate.errors import InputError
 from energate.training import History, minimise, row_batches
-from energate.units import CovarianceUnits, GatedUnits
+from energate.units import CovarianceUnits, GatedUnits, project
 
 RELATIONS = ("xy", "yy")
+EXACT = 256  # label vectors of a row that take the energy itself, relation xy
+PAIR_VALUES = 2**18  # factors of pairs at once: what stays in a processor's cache is several times faster
 UNSEEN = 0.5  # added to every count, so that a vector never seen has a logarithm
 
 
@@ -96,13 +103,23 @@ class SetModel(nn.Module):
 
     def pair_energies(self, q: Tensor, gate: Tensor | None) -> Tensor:
         """Sum of potentials for factors (N, S, F), or (1, S, F) for the same candidates of all rows: (N, S)."""
+        if gate is None:
+            return torch.cat([self._potentials(part, None) for part in q.split(self._rows_at_once(q))])
+        size = self._rows_at_once(q)
+        own = q.split(size) if len(q) == len(gate) else [q] * -(-len(gate) // size)
+        return torch.cat([self._potentials(*parts) for parts in zip(own, gate.split(size), strict=True)])
+
+    def _rows_at_once(self, q: Tensor) -> int:
+        return max(1, PAIR_VALUES // (q.shape[1] * max(q.shape[2], self.units.n_hidden)))
+
+    def _potentials(self, q: Tensor, gate: Tensor | None) -> Tensor:
         units = self.units
         if isinstance(units, CovarianceUnits):
             u = units.from_factors(q.flatten(0, 1))  # (1, N * S, M)
         else:
             assert gate is not None
-            q = q.expand(len(gate), -1, -1)
-            u = units.from_factors(q.flatten(0, 1), gate.unsqueeze(1).expand_as(q).flatten(0, 1))
+            q = gate.unsqueeze(1) * q  # (N, S, F)
+            u = project(q.flatten(0, 1), units.W_h, units.b)  # `from_factors` without two copies of that size
         return (units.activation.potential(u) / units.repeats)[0].unflatten(0, q.shape[:2])
 
     def _gate(self, x: Tensor | None) -> Tensor | None:
@@ -111,18 +128,47 @@ class SetModel(nn.Module):
         assert x is not None
         return self.units.gate(x)[0]  # (N, F)
 
-    def seen_scores(self, t: Tensor, x: Tensor | None, own_set: Tensor | None = None) -> Tensor:
-        """Scores of the label vectors seen in training: (N, S).
+    def seen_scores(
+        self, t: Tensor, x: Tensor | None, own_set: Tensor | None = None, among: Tensor | None = None
+    ) -> Tensor:
+        """Scores of the label vectors seen in training, or of some ``among`` them: (N, S).
 
-        ``own_set`` (N,) says which vector a training row has itself: the row does not count for it.
+        ``own_set`` (N,) says which of these vectors a training row has itself: the row does not count for it.
         """
-        linear = (self.beta * t + self.autoencoder.a[0]) @ self.Y.mT  # (N, S)
-        energies = self.pair_energies(self.units.factors(self.Y), self._gate(x))  # (1 or N, S)
-        scores = linear + energies + self.prior(self.count)
+        Y, count = (self.Y, self.count) if among is None else (self.Y[among], self.count[among])
+        q, gate = self.units.factors(Y), self._gate(x)  # (1, S, F), (N, F)
+        alike = self.prior(count)  # (S,), what all rows share
+        if gate is None:
+            alike = alike + self.pair_energies(q, None)[0]
+        scores = torch.addmm(alike, self.beta * t + self.autoencoder.a[0], Y.mT)  # (N, S)
+        if gate is not None:
+            scores = self._add_energies(scores, q[0], gate, t)
         if own_set is None:
             return scores
-        without = self.prior(self.count[own_set] - 1) - self.prior(self.count[own_set])
+        without = self.prior(count[own_set] - 1) - self.prior(count[own_set])
         return scores.scatter_add(1, own_set.unsqueeze(1), without.unsqueeze(1))
+
+    def _add_energies(self, scores: Tensor, q: Tensor, gate: Tensor, t: Tensor) -> Tensor:
+        """Add the energies of all pairs, for factors q (S, F): exact for the `EXACT` best of each row.
+
+        The others take the tangent at the base's probabilities, which also says which are best.  Potentials are convex
+        and u is linear in the labels, so that the tangent lies below: no vector gets too much.  The best hold 99.9 % of
+        the probability where energies differ by about 1 and the base's logits are about 3; less if it knows little.
+        """
+        if scores.shape[1] <= EXACT:
+            return scores + self.pair_energies(q.unsqueeze(0), gate)
+        units = self.units
+        assert isinstance(units, GatedUnits)  # only they have a gate
+        q_0 = units.factors(torch.sigmoid(t))[0]  # (N, F)
+        h_0 = units.activation.f(units.from_factors(q_0, gate))[0]  # (N, M)
+        slope = gate * (h_0 @ units.W_h[0])  # (N, F), of the energy in the factors
+        start = self.pair_energies(q_0.unsqueeze(1), gate) - (slope * q_0).sum(1, keepdim=True)  # (N, 1)
+        rough = torch.addmm(scores + start, slope, q.mT)  # (N, S)
+        best = rough.detach().topk(EXACT, dim=1, sorted=False).indices
+        size = self._rows_at_once(q[:EXACT].unsqueeze(0))
+        parts = zip(best.split(size), gate.split(size), strict=True)
+        exact = torch.cat([self._potentials(q[each], some) for each, some in parts])  # (N, EXACT)
+        return rough.scatter(1, best, scores.gather(1, best) + exact)
 
     def own_scores(self, t: Tensor, x: Tensor | None, near: Neighbours) -> Tensor:
         """Scores of a vector for each row, and of the vectors that differ from it in one label: (N, 1 + J).
@@ -131,21 +177,29 @@ class SetModel(nn.Module):
         """
         y, flips = near
         sign = 1 - 2 * y.gather(1, flips)  # (N, J): +1 switches a label on
-        q = self.units.factors(y)[0]  # (N, F)
+        q = self.units.factors(y)[0].unsqueeze(1)  # (N, 1, F)
         columns = (self.units.W if isinstance(self.units, CovarianceUnits) else self.units.W_y)[0].mT  # (L, F)
-        moved = q.unsqueeze(1) + sign.unsqueeze(-1) * columns[flips]  # (N, J, F)
-        energies = self.pair_energies(torch.cat([q.unsqueeze(1), moved], 1), self._gate(x))  # (N, 1 + J)
+        columns = columns.contiguous()  # its rows are gathered
+        gate = self._gate(x)
+        size = self._rows_at_once(q.expand(-1, 1 + flips.shape[1], -1))
+        found = []
+        for start in range(0, len(y), size):
+            part = slice(start, start + size)
+            moved = torch.addcmul(q[part], sign[part].unsqueeze(-1), columns[flips[part]])  # (n, J, F)
+            found.append(self._potentials(torch.cat([q[part], moved], 1), None if gate is None else gate[part]))
         weight = self.beta * t + self.autoencoder.a[0]  # (N, L)
         linear = (weight * y).sum(1, keepdim=True)
         linear = torch.cat([linear, linear + sign * weight.gather(1, flips)], 1)
-        return linear + energies + self.prior(self.count.new_zeros(()))
+        return linear + torch.cat(found) + self.prior(self.count.new_zeros(()))
 
     def log_probability(self, t: Tensor, x: Tensor | None, y: Tensor) -> Tensor:
         """Of a label vector (N, L) for each row, among the vectors seen in training and itself: (N,)."""
         near = Neighbours(y, torch.zeros(len(y), 0, dtype=torch.long, device=y.device))
-        count = (self._distance(y) < 0.5).to(t) @ self.count  # (N,)
+        same = self._distance(y) < 0.5  # (N, S)
+        count = same.to(t) @ self.count  # (N,)
         score = self.own_scores(t, x, near)[:, 0] + self.prior(count) - self.prior(torch.zeros_like(count))
-        others = torch.logsumexp(self.seen_scores(t, x), 1)
+        seen = torch.where(same, score.unsqueeze(1), self.seen_scores(t, x))  # never a lower bound for itself
+        others = torch.logsumexp(seen, 1)
         everything = torch.where(count > 0, others, torch.logaddexp(others, score))
         return score - everything
 
@@ -159,8 +213,8 @@ class SetModel(nn.Module):
         if near is None:
             return Beliefs(torch.log_softmax(seen, 1), None)
         own = self.own_scores(t, x, near).masked_fill(self.known(near), -torch.inf)
-        together = torch.log_softmax(torch.cat([seen, own], 1), 1)
-        return Beliefs(together[:, : seen.shape[1]], together[:, seen.shape[1] :])
+        everything = torch.logaddexp(torch.logsumexp(seen, 1, True), torch.logsumexp(own, 1, True))  # (N, 1)
+        return Beliefs(seen - everything, own - everything)
 
     def known(self, near: Neighbours) -> Tensor:
         """Which of a row's own candidates were seen in training, and so are candidates already: (N, 1 + J)."""
@@ -169,9 +223,12 @@ class SetModel(nn.Module):
         distance = self._distance(y)  # (N, S)
         itself = (distance < 0.5).any(1, keepdim=True)
         row, which = ((distance - 1).abs() < 0.5).nonzero(as_tuple=True)
-        differs = (y[row] - self.Y[which]).abs().argmax(1)  # the label
+        # Then the numbers of their labels, added up, differ by that label's; two digits keep the sums exact in float32.
+        number = torch.arange(y.shape[1], device=y.device)
+        digits = torch.stack([number // 256, number % 256], 1).to(y)  # (L, 2)
+        difference = ((y @ digits)[row] - (self.Y @ digits)[which]).abs().round().long()
         flipped = torch.zeros_like(y, dtype=torch.bool)
-        flipped[row, differs] = True
+        flipped[row, 256 * difference[:, 0] + difference[:, 1]] = True
         return torch.cat([itself, flipped.gather(1, flips)], 1)
 
     def marginals(self, beliefs: Beliefs, near: Neighbours | None = None) -> Tensor:
@@ -185,15 +242,13 @@ class SetModel(nn.Module):
 
     def best(self, beliefs: Beliefs, near: Neighbours | None = None) -> Tensor:
         """The most probable label vector of every row: (N, L)."""
-        n_seen = beliefs.seen.shape[1]
         if near is None or beliefs.own is None:
             return self.Y[beliefs.seen.argmax(1)]
-        which = torch.cat([beliefs.seen, beliefs.own], 1).argmax(1)
-        flip = (which - n_seen - 1).clamp(min=0).unsqueeze(1)
-        label = near.flips.gather(1, flip)
+        (p_seen, seen), (p_own, own) = beliefs.seen.max(1), beliefs.own.max(1)
+        label = near.flips.gather(1, (own - 1).clamp(min=0).unsqueeze(1))
         flipped = near.y.scatter(1, label, 1 - near.y.gather(1, label))
-        own = torch.where((which == n_seen).unsqueeze(1), near.y, flipped)
-        return torch.where((which < n_seen).unsqueeze(1), self.Y[which.clamp(max=n_seen - 1)], own)
+        best_own = torch.where((own == 0).unsqueeze(1), near.y, flipped)
+        return torch.where((p_seen >= p_own).unsqueeze(1), self.Y[seen], best_own)
 
 
 def neighbours(t: Tensor, n_flips: int) -> Neighbours:
@@ -218,8 +273,19 @@ class LabelRows:
         return LabelRows(self.t[rows], self.Y[rows], self.x[rows])
 
 
+SAMPLED = 4096  # of more label vectors than this, a training step looks at the most frequent and at its rows' own
+VALID_VALUES = 2**22  # scores at once in validation
 SET_NLL = 0.3  # weight of the likelihood of label vectors, per label, beside that of single labels
 TINY = 1e-6
+
+
+def sampled_sets(sets: LabelSets, own: Tensor) -> tuple[Tensor | None, Tensor]:
+    """The label vectors that a step with rows of vectors ``own`` looks at, None for all, and where own are in them."""
+    if len(sets.Y) <= SAMPLED:
+        return None, own
+    frequent = sets.count.topk(SAMPLED).indices
+    among, place = torch.unique(torch.cat([frequent, own]), return_inverse=True)
+    return among, place[SAMPLED:]
 
 
 def train_sets(
@@ -227,24 +293,31 @@ def train_sets(
 ) -> History:
     """Train the distribution over label vectors by likelihood: of labels, mixed with the base's, and of whole vectors.
 
-    The epoch with the best log-loss of validation labels is kept.  ``options`` are those of `minimise`, and a
-    ``batch_size`` and a ``seed``.
+    With more than `SAMPLED` label vectors a step normalises over the most frequent and those of its own rows (a
+    sampled softmax), so that its memory does not grow; validation looks at all.  The epoch with the best log-loss of
+    validation labels is kept.  ``options`` are those of `minimise`, and a ``batch_size`` and a ``seed``.
     """
     batches = row_batches(len(rows.t), options.pop("batch_size"), options.pop("seed"), rows.t.device)
     mix = nn.Parameter(rows.t.new_zeros(()))  # how much of the marginals, as a logit
 
-    def mixture(t: Tensor, log_p: Tensor) -> Tensor:
-        return torch.lerp(torch.sigmoid(t), log_p.exp() @ model.Y, torch.sigmoid(mix)).clamp(TINY, 1 - TINY)
+    def mixture(t: Tensor, log_p: Tensor, Y: Tensor) -> Tensor:
+        return torch.lerp(torch.sigmoid(t), log_p.exp() @ Y, torch.sigmoid(mix)).clamp(TINY, 1 - TINY)
 
     def loss(batch: Tensor) -> Tensor:
-        part, own = rows.take(batch), sets.of_row[batch]
-        log_p = torch.log_softmax(model.seen_scores(part.t, part.x, own), 1)
-        of_labels = F.binary_cross_entropy(mixture(part.t, log_p), part.Y)
+        part = rows.take(batch)
+        among, own = sampled_sets(sets, sets.of_row[batch])
+        log_p = torch.log_softmax(model.seen_scores(part.t, part.x, own, among), 1)
+        Y = model.Y if among is None else model.Y[among]
+        of_labels = F.binary_cross_entropy(mixture(part.t, log_p, Y), part.Y)
         return of_labels + SET_NLL / part.Y.shape[1] * F.nll_loss(log_p, own)
 
     def validate() -> Tensor:
-        log_p = torch.log_softmax(model.seen_scores(valid.t, valid.x), 1)
-        return F.binary_cross_entropy(mixture(valid.t, log_p), valid.Y)
+        total = valid.t.new_zeros(())
+        for some in torch.arange(len(valid.t), device=valid.t.device).split(max(1, VALID_VALUES // len(model.Y))):
+            part = valid.take(some)
+            log_p = torch.log_softmax(model.seen_scores(part.t, part.x), 1)
+            total += F.binary_cross_entropy(mixture(part.t, log_p, model.Y), part.Y, reduction="sum")
+        return total / valid.Y.numel()
 
     matrices = [parameter for parameter in model.parameters() if parameter.ndim == 3 and parameter.shape[1] > 1]
     others = [parameter for parameter in model.parameters() if all(parameter is not matrix for matrix in matrices)]
@@ -292,8 +365,13 @@ def ascend(model: Autoencoder, t: Tensor, x: Tensor, steps: Sequence[int]) -> li
     limit = LOGIT_LIMIT
     t = t.clamp(-limit, limit)
     context = x if model.context_width else None
-    walk = trajectory(model, torch.sigmoid(t.double()).to(t), context, max_steps=max(steps), keep_path=True)
-    assert walk.path is not None
-    path = torch.logit(walk.path[:, 0].double()).clamp(-limit, limit).to(t)  # (T + 1, N, L)
-    path[0] = t
-    return [path[min(step, len(path) - 1)] for step in steps]
+    start = torch.sigmoid(t.double()).to(t)
+    # The points on the way take the most memory: one number of steps needs only the last.
+    walk = trajectory(model, start, context, max_steps=max(steps), keep_path=len(steps) > 1)
+    points = walk.points if walk.path is None else walk.path[:, 0]  # (1 or T + 1, N, L)
+
+    def logits(step: int) -> Tensor:
+        point = points[min(step, len(points) - 1)]
+        return torch.logit(point.double()).clamp(-limit, limit).to(t) if step else t
+
+    return [logits(step) for step in steps]

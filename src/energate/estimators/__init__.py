@@ -3,6 +3,7 @@
 from energate.estimators.classifier import EnergyClassifier
 from energate.estimators.mlp import LabelMLP
 from energate.estimators.pairs import PairScorer
+from energate.estimators.refiner import EnergyRefiner
 from energate.estimators.scorer import EnergyScorer
 
-__all__ = ["EnergyClassifier", "EnergyScorer", "LabelMLP", "PairScorer"]
+__all__ = ["EnergyClassifier", "EnergyRefiner", "EnergyScorer", "LabelMLP", "PairScorer"]

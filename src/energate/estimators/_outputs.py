@@ -1,10 +1,10 @@
 """What a base classifier says of rows, whatever its form: scores (n, L), one for each label."""
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.model_selection import KFold
 
 from energate.errors import InputError
@@ -37,6 +37,26 @@ def label_scores(base: Any, X: Any, n_labels: int) -> Array:
             f"`base` must give one finite score per row and label, (n, {n_labels}); {type(base).__name__} gave {what}."
         )
     return scores
+
+
+class MissingBase(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Stands for a base that was not saved with its refiner: it knows the class, and what to do."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def _refuse(self) -> InputError:
+        return InputError(
+            f"This refiner was loaded without its base, a {self.kind}. Load it with load(path, base=the fitted "
+            f"{self.kind}), or refine scores that you have with `refine(scores, X)`; to fit again, set `base` first."
+        )
+
+    def fit(self, X: Any, Y: Any) -> Self:  # noqa: ARG002
+        raise self._refuse()
+
+    def decision_function(self, X: Any) -> Array:  # noqa: ARG002
+        """The scores that are missing: always an error."""
+        raise self._refuse()
 
 
 def _of_ones(base: Any, given: Any) -> Array:

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from energate.calibration import calibrate_labels
 from energate.errors import InputError
-from energate.estimators._base import SCALINGS, Array, default_size, draw_seed, resolve_device
+from energate.estimators._base import SCALINGS, Array, FittedMixin, default_size, draw_seed, resolve_device
 from energate.estimators._outputs import all_scores, fit_base, out_of_fold, varying
 from energate.estimators.mlp import LabelMLP
 from energate.refining import (
@@ -55,7 +55,7 @@ def _log_loss(p: Array, truth: Array) -> float:
     return float(-(truth * np.log(p) + (1 - truth) * np.log(1 - p)).mean())
 
 
-class EnergyRefiner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class EnergyRefiner(ClassifierMixin, FittedMixin, BaseEstimator):  # type: ignore[misc]
     """A multi-label classifier: a base's predictions, refined by the energy of the label vectors.
 
     Parameters
@@ -82,9 +82,15 @@ class EnergyRefiner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     gate_, n_steps_ : how much of the refined prediction is taken (``"sets"``), or how many steps (``"ascent"``); 0 is
         the calibrated base alone.
     verdict_ : what came out, in a sentence.
+    n_sets_ : different label vectors in the rows trained on.
     model_ : the `energate.refining.SetModel`, or the `energate.Autoencoder`.
     classes_, n_features_in_, feature_names_in_ : as in scikit-learn.
     """
+
+    _FITTED = (  # what is saved beside the model and the base
+        "classes_", "multilabel_", "varying_", "constant_", "slope_", "offset_", "scaler_", "n_sets_", "gate_",
+        "n_steps_", "gain_", "verdict_",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -201,30 +207,42 @@ class EnergyRefiner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return LabelRows(*(torch.as_tensor(array, dtype=torch.float32).to(device) for array in arrays))
 
     def _train(self, train: LabelRows, valid: LabelRows, seed: int) -> History:
-        sizes = default_size(self.n_factors, 32), default_size(self.n_hidden, 32)
-        generator = torch.Generator().manual_seed(seed)
-        autoencoder = label_autoencoder(self.relation, train.Y.shape[1], train.x.shape[1], *sizes, generator)
         options = {"learning_rate": self.learning_rate, "weight_decay": self.weight_decay}
         options |= {"batch_size": self.batch_size, "seed": seed}
-        self.model_: Any
-        if self.method == "ascent":
-            self.model_ = autoencoder.to(train.t.device)
-            return train_denoising(self.model_, train, self.max_epochs, valid, self.noise_level, **options)
         sets = LabelSets.of(train.Y)
-        self.model_ = SetModel(autoencoder, sets).to(train.t.device)
+        self.n_sets_ = len(sets.Y)
+        self.model_: Any = self._network(sets, torch.Generator().manual_seed(seed)).to(train.t.device)
+        if self.method == "ascent":
+            return train_denoising(self.model_, train, self.max_epochs, valid, self.noise_level, **options)
         return train_sets(self.model_, train, sets, self.max_epochs, valid, **options)
+
+    def _network(self, sets: LabelSets, generator: torch.Generator) -> Any:
+        sizes = default_size(self.n_factors, 32), default_size(self.n_hidden, 32)
+        autoencoder = label_autoencoder(self.relation, sets.Y.shape[1], self.n_features_in_, *sizes, generator)
+        return autoencoder if self.method == "ascent" else SetModel(autoencoder, sets)
+
+    def _untrained(self) -> torch.nn.Module:
+        n_sets = self.n_sets_
+        empty = LabelSets(torch.zeros(n_sets, len(self.slope_)), torch.zeros(n_sets), torch.zeros(0, dtype=torch.long))
+        found: torch.nn.Module = self._network(empty, torch.Generator())
+        return found
 
     def _choose(self, valid: LabelRows) -> None:
         """How much to refine: what does best on the rows held out, where not refining comes first."""
         truth = valid.Y.cpu().numpy()
-        found: list[tuple[float, Array, float]] = []
+        found: list[tuple[float, Array, tuple[float, ...]]] = []
         for amount in GATES if self.method == "sets" else STEPS:
             self._set(amount)
             p, best = self._refine(valid)
             right = self._right(p, best, truth)
-            # Single labels are few events, so that the log-loss tells more of a gate than the error does.
-            by_loss = self.method == "sets" and self.objective == "hamming"
-            found.append((amount, right, -_log_loss(p, truth) if by_loss else float(right.mean())))
+            share, loss = float(right.mean()), _log_loss(p, truth)
+            if self.method == "ascent":
+                worth: tuple[float, ...] = (share,)
+            elif self.objective == "hamming":  # few events, so that the log-loss tells more of a gate than the error
+                worth = (-loss,)
+            else:  # the best vector is the same under every gate but 0; their probabilities are not
+                worth = (share, -loss)
+            found.append((amount, right, worth))
         amount, right, _ = max(found, key=lambda each: each[2])  # of equals the first
         gain = 100 * (right - found[0][1])
         if gain.mean() <= 0:
@@ -276,7 +294,7 @@ class EnergyRefiner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return (p > 0.5).astype(np.float64)
 
     def _outputs(self, X: Any) -> tuple[Array, Array]:
-        check_is_fitted(self, "verdict_")
+        check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
         return self.refine(self._scores(X), X)
 
@@ -285,7 +303,7 @@ class EnergyRefiner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def refine(self, scores: Any, X: Any) -> tuple[Array, Array]:
         """Refine scores (n, L) of the base that were computed elsewhere: probabilities, and best label vectors."""
-        check_is_fitted(self, "verdict_")
+        check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
         scores = np.asarray(scores, dtype=np.float64)
         if scores.shape != (len(X), len(self.slope_)) or not np.isfinite(scores).all():
@@ -310,7 +328,8 @@ class EnergyRefiner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         With ``method="sets"`` its log-probability among the label vectors seen in training; otherwise its energy, which
         for ``relation="xy"`` compares label vectors of one row only.
         """
-        check_is_fitted(self, "verdict_")
+        check_is_fitted(self)
+        Y = Y.toarray() if issparse(Y) else Y
         X, Y = validate_data(self, X, Y, dtype=np.float64, multi_output=True, reset=False)
         Y = self._known_labels(Y)
         rows = self._label_rows(self._scores(X), X, Y)
@@ -328,7 +347,10 @@ class EnergyRefiner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _known_labels(self, Y: Any) -> NDArray[np.float64]:
         """Labels as `fit` takes them, as 0 and 1."""
         if not self.multilabel_:
-            return (np.asarray(Y).reshape(-1, 1) == self.classes_).astype(np.float64)
+            Y = Y[:, 0] if Y.shape[1:] == (1,) else Y
+            if Y.ndim != 1 or not np.isin(Y, self.classes_).all():
+                raise InputError(f"`Y` must be (n,), with classes from {self.classes_}; got {Y.shape}.")
+            return (Y[:, None] == self.classes_).astype(np.float64)
         if Y.shape[1:] != self.slope_.shape or not np.isin(Y, (0, 1)).all():
             raise InputError(f"`Y` must be (n, {len(self.slope_)}) of 0 and 1; got {Y.shape}.")
         return np.asarray(Y, dtype=np.float64)

@@ -2,16 +2,16 @@
 
 ``config.json`` holds what is small and worth reading, ``model.safetensors`` the weights and long arrays.  The first
 records size and sha256 of the second, and a sha256 of itself, so that damage is noticed before anything is used.
+A refiner's base is in the same files, or in a third one: `energate.persistence._bases`.
 
 A change of what an estimator saves (its parameters, its ``_FITTED``, the names of its weights) takes a new ``SCHEMA``
 and code that reads the old one.
 """
 
-import hashlib
 import os
 import platform
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,31 +23,129 @@ from torch import Tensor, nn
 
 import energate
 from energate.errors import InputError
-from energate.estimators import EnergyClassifier, EnergyScorer, LabelMLP, PairScorer
+from energate.estimators import EnergyRefiner, LabelMLP
 from energate.estimators._base import resolve_device
-from energate.persistence import _store
-from energate.persistence._store import CONFIG, WEIGHTS
-from energate.persistence._values import decode, dump, encode, parse
+from energate.persistence import _bases, _store
+from energate.persistence._bases import is_foreign
+from energate.persistence._config import (
+    DTYPES,
+    ESTIMATORS,
+    FORMAT,
+    SCHEMA,
+    checksum,
+    is_model,
+    read_config,
+    seal,
+    seals,
+)
+from energate.persistence._store import BASE, CONFIG, WEIGHTS
+from energate.persistence._values import decode, dump, encode, line
 
 __all__ = ["load", "save"]
 
-FORMAT = "energate model"
-SCHEMA = 2
 #: parameters that a schema added: in older files they are at their defaults
 ADDED = {2: {"EnergyClassifier": ("fine_tune_noise_level", "optimizer", "start_scale", "validate_every")}}
-#: what can be saved, by name
-ESTIMATORS: dict[str, Any] = {kind.__name__: kind for kind in (EnergyClassifier, EnergyScorer, LabelMLP, PairScorer)}
 LONG = 1000  # longer arrays of floats go beside the weights
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
+SINGLE = ("EnergyRefiner",)  # these stay in float on the CPU, as they are after `fit`
 
 
-def save(model: Any, path: str | os.PathLike[str]) -> None:
+def save(model: Any, path: str | os.PathLike[str], *, with_base: bool = False) -> None:
     """Save a fitted estimator to a folder, or to one file if ``path`` ends in ``.zip``.
 
     A saved model that is already there is replaced in one step: whatever happens, the path holds the old model or the
     new one.  Anything else that is there is left alone, with an error.  ``history_`` is not saved, and a
     ``random_state`` that is a generator is saved as None.
+
+    The base of an `EnergyRefiner` is saved if it is a `LabelMLP`.  Of another only the class is recorded, unless
+    ``with_base`` is True: skops then writes it.
     """
+    entry, tensors = _pack(model)
+    members = {WEIGHTS: safetensors.torch.save(tensors)}
+    if with_base and type(model) is not EnergyRefiner:
+        raise InputError(f"`with_base` is for an EnergyRefiner; got a {type(model).__name__}. Leave it out.")
+    if with_base and is_foreign(entry["base"]):
+        members[BASE] = _bases.dump_base(model.base_)
+        entry["base"]["file"] = seal(members[BASE])
+    config: dict[str, Any] = {
+        "format": FORMAT,
+        "schema": SCHEMA,
+        "versions": {
+            "energate": energate.__version__,
+            "torch": str(torch.__version__),
+            "scikit-learn": sklearn.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+        **entry,
+        "weights": seal(members[WEIGHTS]),
+    }
+    config["sha256"] = checksum(config)
+    _store.write(path, {CONFIG: dump(config, indent=1), **members}, is_model)
+
+
+def load(
+    path: str | os.PathLike[str],
+    device: str = "cpu",
+    *,
+    units: Callable[..., Any] | None = None,
+    base: Any = _bases.SAVED,
+    trusted: Sequence[str] | None = None,
+) -> Any:
+    """The estimator that `save` wrote to ``path``, on a device: ``"cpu"``, ``"cuda"``, ``"cuda:N"`` or ``"auto"``.
+
+    A function given as ``units`` when the model was fitted is not in the file and is given again here.  So is the
+    fitted ``base`` of an `EnergyRefiner`, unless it is in the files; None goes without it.  A base that skops wrote is
+    read only with ``trusted``, the names of the types in it that are not known to be harmless.  Nothing is unpickled;
+    a file that is damaged, altered, newer than this version, or no model at all is refused.
+    """
+    place = resolve_device(device)
+    members = _store.read(path, lambda content: {name: its["size"] for name, its in seals(content, path).items()})
+    config = read_config(members[CONFIG], path)
+    for name, expected in seals(members[CONFIG], path).items():
+        if seal(members[name]) != expected:
+            raise InputError(f"{path!s} is damaged: {name} is not what was saved. Save or copy the model again.")
+    _bases.check_unused(config, base, trusted, path)
+    try:
+        tensors = safetensors.torch.load(members[WEIGHTS])
+    except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
+        raise InputError(f"{path!s} is damaged: {WEIGHTS} is no safetensors file ({line(error)}).") from error
+
+    def unpack(entry: dict[str, Any], tensors: dict[str, Tensor], units: Any) -> Any:
+        kind = entry["estimator"]
+        known = ESTIMATORS[kind]().get_params(deep=False)
+        later = [kinds.get(kind, ()) for schema, kinds in ADDED.items() if config["schema"] < schema]
+        older = {name: encode(known[name], name) for names in later for name in names}
+        _same_names(path, f"parameters of {kind}", {*entry["parameters"], *older}, set(known), config)
+        saved = {**older, **entry["parameters"], "device": str(device)}
+        origin = saved.pop("base", None)
+        if "units" in saved or units is not None:
+            saved["units"] = _units(saved.get("units"), units, path)
+        values = {name: value if callable(value) else _read_value(name, value, path) for name, value in saved.items()}
+        model = ESTIMATORS[kind](**values)
+        _set_fitted(model, entry["fitted"], tensors, path, config)
+        if kind == "EnergyRefiner":
+            found = entry["base"]
+            if is_foreign(found):
+                found = _bases.foreign_base(model, found["class"], members.get(BASE), base, trusted, path)
+            elif found is not None:
+                inner = [name for name in tensors if name.startswith("base.")]
+                found = unpack(found, {name.removeprefix("base."): tensors.pop(name) for name in inner}, None)
+            _bases.set_base(model, found, origin)
+        module = _build(model, f"The parameters in {path!s} build no model")
+        _fill(module, tensors, entry["dtype"], path)
+        # As after `fit`: double on the CPU, where it costs little, float on other devices.
+        double = place.type == "cpu" and kind not in SINGLE
+        model.model_ = module.to(place, torch.float64 if double else torch.float32)
+        return model
+
+    return unpack(config, tensors, units)
+
+
+# --- saving ------------------------------------------------------------------------------------------------------
+
+
+def _pack(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What the configuration says of an estimator, and its tensors; with its base, where that is one of ours."""
     kind = type(model).__name__
     if ESTIMATORS.get(kind) is not type(model):
         hint = " Subclasses cannot be saved." if isinstance(model, tuple(ESTIMATORS.values())) else ""
@@ -61,70 +159,15 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     parameters = {name: _parameter(name, value) for name, value in sorted(model.get_params(deep=False).items())}
     tensors = {f"model.{name}": tensor for name, tensor in weights.items()}
     fitted = {name: _fitted(name, attributes[name], tensors) for name in names}
-    data = safetensors.torch.save(tensors)
-    config: dict[str, Any] = {
-        "format": FORMAT,
-        "schema": SCHEMA,
-        "versions": {
-            "energate": energate.__version__,
-            "torch": str(torch.__version__),
-            "scikit-learn": sklearn.__version__,
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-        },
-        "estimator": kind,
-        "parameters": parameters,
-        "fitted": fitted,
-        "dtype": _dtype(weights),
-        "weights": {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()},
-    }
-    config["sha256"] = _checksum(config)
-    _store.write(path, {CONFIG: dump(config, indent=1), WEIGHTS: data}, _is_model)
-
-
-def load(path: str | os.PathLike[str], device: str = "cpu", *, units: Callable[..., Any] | None = None) -> Any:
-    """The estimator that `save` wrote to ``path``, on a device: ``"cpu"``, ``"cuda"``, ``"cuda:N"`` or ``"auto"``.
-
-    A function given as ``units`` when the model was fitted is not in the file and is given again here.  Nothing is
-    unpickled; a file that is damaged, altered, newer than this version, or no model at all is refused.
-    """
-    place = resolve_device(device)
-    members = _store.read(path, lambda data: _config(data, path)["weights"]["size"])
-    config, data = _config(members[CONFIG], path), members[WEIGHTS]
-    if hashlib.sha256(data).hexdigest() != config["weights"]["sha256"]:
-        raise InputError(f"{path!s} is damaged: {WEIGHTS} is not what was saved. Save or copy the model again.")
-    try:
-        tensors = safetensors.torch.load(data)
-    except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
-        raise InputError(f"{path!s} is damaged: {WEIGHTS} is no safetensors file ({_line(error)}).") from error
-    kind = config["estimator"]
-    known = ESTIMATORS[kind]().get_params(deep=False)
-    later = [kinds.get(kind, ()) for schema, kinds in ADDED.items() if config["schema"] < schema]
-    older = {name: encode(known[name], name) for names in later for name in names}
-    _same_names(path, f"parameters of {kind}", {*config["parameters"], *older}, set(known), config)
-    saved = {**older, **config["parameters"], "device": str(device)}
-    if "units" in saved or units is not None:
-        saved["units"] = _units(saved.get("units"), units, path)
-    parameters = {name: value if callable(value) else _read_value(name, value, path) for name, value in saved.items()}
-    model = ESTIMATORS[kind](**parameters)
-    fitted = config["fitted"]
-    _same_names(
-        path, f"values of {kind}", {*fitted} - {"feature_names_in_"}, {"n_features_in_", *model._FITTED}, config
-    )
-    for name, value in fitted.items():
-        array = tensors.get(f"fitted.{name}")
-        if array is not None and array.dtype in DTYPES.values() and value == {"$tensor": f"fitted.{name}"}:
-            setattr(model, name, tensors.pop(f"fitted.{name}").numpy())
-        else:
-            setattr(model, name, _read_value(name, value, path))
-    module = _build(model, f"The parameters in {path!s} build no model")
-    _fill(module, tensors, config["dtype"], path)
-    # As after `fit`: double on the CPU, where it costs little, float on other devices.
-    model.model_ = module.to(place, torch.float64 if place.type == "cpu" else torch.float32)
-    return model
-
-
-# --- saving ------------------------------------------------------------------------------------------------------
+    entry: dict[str, Any] = {"estimator": kind, "parameters": parameters, "fitted": fitted, "dtype": _dtype(weights)}
+    if type(model) is EnergyRefiner:
+        entry["base"] = None
+        if type(model.base_) is LabelMLP:
+            entry["base"], inner = _pack(model.base_)
+            tensors |= {f"base.{name}": tensor for name, tensor in inner.items()}
+        elif model.base_ is not None:
+            entry["base"] = {"class": _bases.class_name(model.base_), "file": None}
+    return entry, tensors
 
 
 def _build(model: Any, failure: str) -> nn.Module:
@@ -133,11 +176,7 @@ def _build(model: Any, failure: str) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
             return model._untrained()
     except Exception as error:  # the function in `units` may raise anything
-        raise InputError(f"{failure}: {type(error).__name__}: {_line(error)}") from error
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())
+        raise InputError(f"{failure}: {type(error).__name__}: {line(error)}") from error
 
 
 def _weights(model: Any) -> dict[str, Tensor]:
@@ -170,6 +209,8 @@ def _dtype(weights: dict[str, Tensor]) -> str:
 def _parameter(name: str, value: Any) -> Any:
     if name == "units" and callable(value):
         return {"$function": getattr(value, "__qualname__", type(value).__qualname__)}
+    if name == "base" and value is not None:
+        return {"$class": _bases.class_name(value)}
     if name == "random_state" and (
         value is np.random or isinstance(value, np.random.RandomState | np.random.Generator)
     ):
@@ -184,66 +225,25 @@ def _fitted(name: str, value: Any, tensors: dict[str, Tensor]) -> Any:
     return encode(value, name)
 
 
-def _checksum(config: dict[str, Any]) -> str:
-    return hashlib.sha256(dump({key: value for key, value in config.items() if key != "sha256"})).hexdigest()
-
-
-def _is_model(members: dict[str, bytes]) -> bool:
-    try:
-        config = parse(members[CONFIG])
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(config, dict) and config.get("format") == FORMAT
-
-
 # --- loading -----------------------------------------------------------------------------------------------------
 
 
-def _config(data: bytes, path: Any) -> dict[str, Any]:
-    """The configuration, checked: after this every entry has the type that `save` gave it."""
-    try:
-        config = parse(data)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path!s} is damaged: {CONFIG} is not valid JSON ({_line(error)}).") from error
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
-        raise InputError(f"{path!s} is not a saved model: the `format` in {CONFIG} must be {FORMAT!r}.")
-    schema = config.get("schema")
-    if type(schema) is not int or schema < 1:
-        raise InputError(f"{path!s} is damaged: the `schema` in {CONFIG} must be a whole number; got {schema!r}.")
-    if schema > SCHEMA:
-        versions = config.get("versions")
-        writer = versions.get("energate", "?") if isinstance(versions, dict) else "?"
-        raise InputError(
-            f"{path!s} was written by energate {writer}, schema {schema}; this version, {energate.__version__}, reads "
-            f"up to schema {SCHEMA}. Upgrade energate."
-        )
-    try:
-        checksum = _checksum(config)
-    except (ValueError, RecursionError):  # a number beyond all floats
-        checksum = ""
-    if config.get("sha256") != checksum:
-        raise InputError(f"{path!s} is damaged: {CONFIG} is not what was saved. Save or copy the model again.")
-    types = {"versions": dict, "estimator": str, "parameters": dict, "fitted": dict, "dtype": str, "weights": dict}
-    weights = config.get("weights")
-    if (
-        any(type(config.get(key)) is not wanted for key, wanted in types.items())
-        or not isinstance(weights, dict)
-        or type(weights.get("size")) is not int
-        or config["dtype"] not in DTYPES
-    ):
-        raise InputError(f"{path!s} is damaged: {CONFIG} lacks something, or holds what `save` does not write.")
-    if config["estimator"] not in ESTIMATORS:
-        raise InputError(
-            f"{path!s} holds the estimator {config['estimator']!r}; this version knows {', '.join(ESTIMATORS)}."
-        )
-    return config
+def _set_fitted(model: Any, fitted: dict[str, Any], tensors: dict[str, Tensor], path: Any, config: Any) -> None:
+    known = {"n_features_in_", *model._FITTED}
+    _same_names(path, f"values of {type(model).__name__}", {*fitted} - {"feature_names_in_"}, known, config)
+    for name, value in fitted.items():
+        array = tensors.get(f"fitted.{name}")
+        if array is not None and array.dtype in DTYPES.values() and value == {"$tensor": f"fitted.{name}"}:
+            setattr(model, name, tensors.pop(f"fitted.{name}").numpy())
+        else:
+            setattr(model, name, _read_value(name, value, path))
 
 
 def _read_value(name: str, value: Any, path: Any) -> Any:
     try:
         return decode(value)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, MemoryError, RecursionError) as error:
-        raise InputError(f"{path!s} is damaged: `{name}` in {CONFIG} cannot be read ({_line(error)}).") from error
+        raise InputError(f"{path!s} is damaged: `{name}` in {CONFIG} cannot be read ({line(error)}).") from error
 
 
 def _same_names(path: Any, what: str, found: set[str], known: set[str], config: dict[str, Any]) -> None:

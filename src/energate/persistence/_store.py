@@ -1,4 +1,4 @@
-"""Two members in a folder or in a zip file: written whole or not at all, and read without trust.
+"""Two members, or three, in a folder or in a zip file: written whole or not at all, and read without trust.
 
 Everything is written beside the target, brought to the disk, and only then moved into place:
 
@@ -19,7 +19,7 @@ import secrets
 import stat
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,8 @@ from energate.errors import InputError
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
-MEMBERS = (CONFIG, WEIGHTS)
+BASE = "base.skops"  # only in some
+MEMBERS = (CONFIG, WEIGHTS, BASE)
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same model gives the same zip file
 _TRIES = 10  # reads of a folder that is being replaced
 _UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
@@ -215,15 +216,15 @@ def _sync_folder(folder: Path) -> None:
 # --- reading -----------------------------------------------------------------------------------------------------
 
 
-def read(path: Any, size_of_weights: Callable[[bytes], int]) -> dict[str, bytes]:
-    """Both members of a saved model; ``size_of_weights`` tells from the configuration how long the weights must be."""
+def read(path: Any, sizes: Callable[[bytes], dict[str, int]]) -> dict[str, bytes]:
+    """The members of a saved model; ``sizes`` tells from the configuration which others there are, and how long."""
     target = resolve(path)
     for _ in range(_TRIES):
         before, failure = _identity(target), None
         place = target if before else _set_aside(target)
         try:
-            members = _read_once(place, path, {CONFIG: None})
-            members |= _read_once(place, path, {WEIGHTS: size_of_weights(members[CONFIG])})
+            config = _read_once(place, path, {CONFIG: None})[CONFIG]
+            members = _read_once(place, path, {CONFIG: len(config), **sizes(config)})
         except InputError as error:
             failure = error
         # A save may have put another model in place between the two members.
@@ -242,7 +243,7 @@ def _identity(target: Path) -> tuple[int, int, int] | None:
     return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
-def _read_once(place: Path, path: Any, wanted: dict[str, int | None]) -> dict[str, bytes]:
+def _read_once(place: Path, path: Any, wanted: Mapping[str, int | None]) -> dict[str, bytes]:
     """Some members, by name; a number is the size that a member must have."""
     if not os.path.exists(place):
         raise InputError(f"There is no model at {path!s}. Check the path; `save` writes a folder or a zip file.")
@@ -273,12 +274,12 @@ def _check_size(path: Any, name: str, size: int, expected: int | None) -> None:
         )
 
 
-def _read_zip(place: Path, path: Any, wanted: dict[str, int | None]) -> dict[str, bytes]:
+def _read_zip(place: Path, path: Any, wanted: Mapping[str, int | None]) -> dict[str, bytes]:
     if not place.is_file():
         raise InputError(f"{path!s} is neither a folder nor a file.")
     try:
         with zipfile.ZipFile(place) as archive:
-            infos = _check_members(archive, path)
+            infos = _check_members(archive, path, wanted)
             for name, size in wanted.items():
                 _check_size(path, name, infos[name].file_size, size)
             return {name: archive.read(infos[name]) for name in wanted}
@@ -290,10 +291,13 @@ def _read_zip(place: Path, path: Any, wanted: dict[str, int | None]) -> dict[str
         ) from error
 
 
-def _check_members(archive: zipfile.ZipFile, path: Any) -> dict[str, zipfile.ZipInfo]:
+def _check_members(archive: zipfile.ZipFile, path: Any, wanted: Collection[str]) -> dict[str, zipfile.ZipInfo]:
     infos = archive.infolist()
-    if sorted(info.filename for info in infos) != sorted(MEMBERS):
-        raise InputError(f"{path!s} is not a saved model: it must hold {CONFIG} and {WEIGHTS}, nothing else.")
+    names = sorted(info.filename for info in infos)
+    # Only the configuration knows whether there is a base.
+    right = [sorted(wanted)] if len(wanted) > 1 else [sorted({CONFIG, WEIGHTS}), sorted(MEMBERS)]
+    if names not in right:
+        raise InputError(f"{path!s} is not a saved model: it must hold {' and '.join(right[0])}, nothing else.")
     # What is only stored cannot grow when it is read: no member is longer than the file.
     if any(info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 for info in infos):
         raise InputError(f"{path!s} is not a saved model: its members must be stored, not compressed.")

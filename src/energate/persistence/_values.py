@@ -13,6 +13,7 @@ import numpy as np
 
 from energate.errors import InputError
 from energate.estimators._base import Scaler
+from energate.estimators.refiner import Gain
 
 _PLAIN = (type(None), bool, int, str)
 _KINDS = "biufUO"  # of numpy arrays: bool, whole numbers, floats, text, and objects that are plain
@@ -32,6 +33,8 @@ def encode(value: Any, name: str) -> Any:
         return {"$dict": [[encode(key, name), encode(item, name)] for key, item in value.items()]}
     if isinstance(value, Scaler):
         return {"$scaler": {"offset": encode(value.offset, name), "size": encode(value.size, name)}}
+    if isinstance(value, Gain):
+        return {"$gain": [encode(value.mean, name), encode(value.standard_error, name), value.objective]}
     if isinstance(value, np.generic):
         return {"$scalar": _array(np.asarray(value), name)}
     if type(value) is np.ndarray:
@@ -85,11 +88,17 @@ def _decode_scaler(content: dict[str, Any]) -> Scaler:
     return Scaler(**{name: decode(part) for name, part in content.items()})
 
 
+def _decode_gain(content: list[Any]) -> Gain:
+    mean, error, objective = content
+    return Gain(float(decode(mean)), float(decode(error)), str(objective))
+
+
 _DECODERS: dict[str, Callable[[Any], Any]] = {
     "$float": _decode_float,
     "$tuple": lambda content: tuple(map(decode, content)),
     "$dict": lambda content: {decode(key): decode(item) for key, item in content},
     "$scaler": _decode_scaler,
+    "$gain": _decode_gain,
     "$scalar": lambda content: _decode_array(content)[()],
     "$array": _decode_array,
 }
@@ -109,3 +118,8 @@ def parse(data: bytes) -> Any:
         raise ValueError(constant)
 
     return json.loads(data.decode("utf-8"), parse_constant=refuse)
+
+
+def line(error: Exception) -> str:
+    """The message of an error, in one line."""
+    return " ".join(str(error).split())
