@@ -49,7 +49,7 @@ def centred(gradients: Sequence[Tensor], mean_v: Tensor, mean_h: Tensor) -> list
     """Gradients in W (M, D), b (M,) and a (D,) as they are for a machine over v - ``mean_v`` and h - ``mean_h``.
 
     It is the same machine, with b' = b + W mean_v and a' = a + W^T mean_h as its biases, so a step in W no longer
-    shifts the mean of all units.  Without this many hidden units follow the mean of the rows together, and die.
+    shifts the mean of all units.  Without this many hidden units follow the mean of the rows together.
     """
     W, b, a = gradients
     W = W - torch.outer(b, mean_v) - torch.outer(mean_h, a)
