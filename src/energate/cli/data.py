@@ -41,12 +41,12 @@ def show_list(
     folder: the folder that ENERGATE_DATA names has its files.  cache: it was downloaded before.  generate: its rule
     can make it here.  `energate data get` takes the first of these; without any, the original is downloaded.
     """
-    from energate.datasets import NAMES, describe
-    from energate.datasets._store import at_hand
+    from energate.datasets import MULTILABEL_NAMES, NAMES, describe, describe_multilabel
+    from energate.datasets._store import at_hand, labels_at_hand
 
-    sets = [describe(name) for name in NAMES]
+    sets, labelled = [describe(name) for name in NAMES], [describe_multilabel(name) for name in MULTILABEL_NAMES]
     if as_json:
-        content = [
+        content: list[dict[str, Any]] = [
             {
                 "name": each.name,
                 "sizes": dict(zip(_PARTS, each.sizes, strict=True)),
@@ -56,6 +56,18 @@ def show_list(
                 "at_hand": at_hand(each),
             }
             for each in sets
+        ]
+        content += [
+            {
+                "name": each.name,
+                "n_rows": each.n_rows,
+                "n_features": each.n_features,
+                "n_labels": each.n_labels,
+                "rule": each.rule,
+                "stands_for": each.stands_for,
+                "at_hand": labels_at_hand(each),
+            }
+            for each in labelled
         ]
         typer.echo(json.dumps(content, indent=2))
         return
@@ -67,6 +79,12 @@ def show_list(
     for each in sets:
         cells = [each.name, *(f"{size:,}" for size in each.sizes), str(each.n_classes), ", ".join(at_hand(each)) or "-"]
         rows.add_row(*cells, *([each.rule] if rule else []))
+    show_rows(rows)
+    output().print("\nRows with several labels:", style="bold")
+    rows = table("name", "rows", "columns", "labels", "at hand", *rule, right=("rows", "columns", "labels"))
+    for other in labelled:
+        counts = [f"{count:,}" for count in (other.n_rows, other.n_features, other.n_labels)]
+        rows.add_row(other.name, *counts, ", ".join(labels_at_hand(other)) or "-", *([other.rule] if rule else []))
     show_rows(rows)
 
 
@@ -83,7 +101,10 @@ def get(
     seed: _Seed = 0,
     overwrite: _Overwrite = False,
 ) -> None:
-    """Get data sets as NPZ files, and say where their rows come from."""
+    """Get data sets as NPZ files, and say where their rows come from.
+
+    Example: energate data get rectangles yeast --output sets
+    """
     _save(names, folder, seed, source, cache, overwrite)
 
 
@@ -98,19 +119,38 @@ def make(names: _Names, folder: _Folder = Path(), seed: _Seed = 0, overwrite: _O
 
 
 def _save(names: list[str], folder: Path, seed: int, source: str, cache: Path | None, overwrite: bool) -> None:
-    from energate.datasets import describe
+    from energate.datasets import MULTILABEL_NAMES, describe
     from energate.datasets._store import save_dataset
 
     wanted = split(names) or []
     for name in wanted:
-        describe(name)  # a wrong name is told before any work is done
+        if name not in MULTILABEL_NAMES:
+            describe(name)  # a wrong name is told before any work is done
+        elif source == "generate":
+            raise InputError(f"{name} is real data: there is no rule to make it by. Use `energate data get {name}`.")
     for name in wanted:
+        if name in MULTILABEL_NAMES:
+            _save_labels(name, folder, source, cache, overwrite)
+            continue
         data = _load(name, seed, source, cache)
         with messages().status(f"{name}: writing"):
             saved = save_dataset(data, folder, overwrite=overwrite)
         _show_parts(data)
         state = "wrote" if saved.new else "there already, with these rows:"
         output().print(f"{state} {saved.path} ({_size(saved.n_bytes)}, sha256 {saved.sha256})\n", soft_wrap=True)
+
+
+def _save_labels(name: str, folder: Path, source: str, cache: Path | None, overwrite: bool) -> None:
+    from energate.datasets import load_multilabel
+    from energate.datasets._store import save_labels
+
+    with messages().status(f"{name}: loading"):
+        data = load_multilabel(name, source="openml" if source == "download" else source, cache=cache)
+        saved = save_labels(data, folder, overwrite=overwrite)
+    counts = f"{data.X.shape[0]:,} rows, {data.X.shape[1]:,} columns, {data.Y.shape[1]:,} labels"
+    output().print(f"{name}, source: {data.provenance['source']}, {data.provenance['word']}: {counts}", style="bold")
+    state = "wrote" if saved.new else "there already, with these rows:"
+    output().print(f"{state} {saved.path} ({_size(saved.n_bytes)}, sha256 {saved.sha256})\n", soft_wrap=True)
 
 
 def _load(name: str, seed: int, source: str, cache: Path | None = None) -> "Dataset":

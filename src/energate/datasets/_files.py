@@ -36,8 +36,8 @@ class Folder:
     read: dict[str, str] = field(default_factory=dict)  # file name -> sha256
 
     @classmethod
-    def find(cls, folder: str | os.PathLike[str] | None) -> "Folder":
-        """The folder that the caller or the environment names; its part `single`, if it has one."""
+    def find(cls, folder: str | os.PathLike[str] | None, part: str = "single") -> "Folder":
+        """The folder that the caller or the environment names; its part of this name, if it has one."""
         named = os.fspath(folder) if folder is not None else os.environ.get(VARIABLE, "")
         if not named:
             raise NotHereError(f"no folder is named: set {VARIABLE} or pass `folder`")
@@ -49,7 +49,7 @@ class Folder:
         if (path / "SHA256SUMS").is_file():
             lines = (path / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
             sums = {Path(parts[-1]).name: parts[0] for line in lines if len(parts := line.split()) == 2}
-        return cls(path / "single" if (path / "single").is_dir() else path, sums)
+        return cls(path / part if (path / part).is_dir() else path, sums)
 
     def file(self, name: str) -> Path:
         """The path of a file, checked against the folder's list of sums where that has it."""

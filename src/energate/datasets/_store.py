@@ -14,6 +14,7 @@ import numpy as np
 
 from energate.datasets._files import Folder, NotHereError, sha256_of
 from energate.datasets._recipes import FROM_NOTHING
+from energate.datasets.multilabel import MultiLabelDataset, MultiLabelDescription, labels_folder
 from energate.datasets.suite import Dataset, Description
 from energate.errors import InputError, require
 
@@ -56,6 +57,14 @@ def at_hand(about: Description) -> tuple[str, ...]:
         }
         return tuple(source for source, here in found.items() if here)
     return ("scikit-learn",)
+
+
+def labels_at_hand(about: MultiLabelDescription) -> tuple[str, ...]:
+    """The same for a multi-label set; what OpenML has is not at hand."""
+    try:
+        return ("folder",) if (labels_folder(None).path / f"{about.name}.npz").is_file() else ()
+    except NotHereError:
+        return ()
 
 
 def _has(*names: str) -> bool:
@@ -120,6 +129,30 @@ def save_dataset(data: Dataset, folder: str | os.PathLike[str], *, overwrite: bo
     with written_whole(path) as file:
         np.savez_compressed(
             file, **arrays, shape=np.array(data.shape), provenance=np.array(json.dumps(data.provenance))
+        )
+    return Saved(path, path.stat().st_size, sha256_of(path), new=True)
+
+
+def save_labels(data: MultiLabelDataset, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Saved:
+    """Write a multi-label set as NPZ: ``X``, ``Y``, ``feature_names``, ``label_names``, ``provenance`` as JSON text."""
+    path = Path(folder).expanduser() / f"{data.name}.npz"
+    if path.exists() and not overwrite:
+        try:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
+                same = all(np.array_equal(content[key], getattr(data, key)) for key in ("X", "Y"))
+        except Exception:  # whatever is wrong with it, it is not such a file
+            same = False
+        if not same:
+            raise InputError(f"{path} is there already, with other content. Pass --overwrite, or name another folder.")
+        return Saved(path, path.stat().st_size, sha256_of(path), new=False)
+    with written_whole(path) as new:
+        np.savez_compressed(
+            new,
+            X=data.X,
+            Y=data.Y,
+            feature_names=np.array(data.feature_names),
+            label_names=np.array(data.label_names),
+            provenance=np.array(json.dumps(data.provenance)),
         )
     return Saved(path, path.stat().st_size, sha256_of(path), new=True)
 

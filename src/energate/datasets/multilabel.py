@@ -114,12 +114,15 @@ def load_multilabel(
     )
 
 
+def labels_folder(folder: str | os.PathLike[str] | None) -> Folder:
+    """The folder that the caller or the environment names; its part `multi`, if it has one."""
+    return Folder.find(folder, part="multi")
+
+
 def _from_folder(
     about: MultiLabelDescription, folder: str | os.PathLike[str] | None
 ) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-    found = Folder.find(folder)
-    top = found.path.parent if found.path.name == "single" else found.path  # `find` looks for single-label sets
-    place = Folder(top / "multi" if (top / "multi").is_dir() else found.path, found.sums)
+    place = labels_folder(folder)
     file = f"{about.name}.npz"
     content = place.arrays(file)
     if missing := {"X", "Y", "feature_names", "label_names"} - content.keys():

@@ -1,6 +1,5 @@
 """`load_table`: a table of the user's own, as numbers."""
 
-import csv
 import os
 import zipfile
 import zlib
@@ -11,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from energate.errors import InputError, require
+from energate.tables.cells import listed
+from energate.tables.reading import SEPARATORS, check_widths
 
 #: X (n, d), y (n,) or (n, L), and the names of the columns of X.
 Table = tuple[NDArray[np.float64], NDArray[Any], list[str]]
-
-_SEPARATORS = {".csv": ",", ".tsv": "\t"}
 
 
 def load_table(path: str | os.PathLike[str], target: str) -> Table:
@@ -27,7 +26,7 @@ def load_table(path: str | os.PathLike[str], target: str) -> Table:
     """
     path = Path(path)
     kind = path.suffix.lower()
-    if kind not in (*_SEPARATORS, ".parquet", ".npz"):
+    if kind not in (*SEPARATORS, ".parquet", ".npz"):
         raise InputError(f"A table must be a .csv, .tsv, .parquet or .npz file; got {path.name!r}.")
     if not path.is_file():
         raise InputError(f"There is no file {path.name!r} in the folder {str(path.parent)!r}.")
@@ -48,11 +47,11 @@ def _read_frame(path: Path, kind: str, target: str) -> Table:
         except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
             raise InputError(f"{path.name} must be a Parquet file; it cannot be read ({error}).") from error
     else:
-        _check_widths(path, _SEPARATORS[kind])
-        frame = pandas.read_csv(path, sep=_SEPARATORS[kind], encoding="utf-8-sig")
+        check_widths(path, SEPARATORS[kind])  # pandas would fill short rows, and take long ones for row names
+        frame = pandas.read_csv(path, sep=SEPARATORS[kind], encoding="utf-8-sig")
     names = [str(name) for name in frame.columns]
     if target not in names:
-        raise InputError(f"{path.name} must have a column {target!r}; its columns are {_listed(names)}.")
+        raise InputError(f"{path.name} must have a column {target!r}; its columns are {listed(names)}.")
     column = frame.iloc[:, names.index(target)]
     if column.isna().any():
         raise InputError(f"{path.name}: {int(column.isna().sum())} rows have no {target!r}. Leave these rows out.")
@@ -60,30 +59,12 @@ def _read_frame(path: Path, kind: str, target: str) -> Table:
     text = [str(name) for name, dtype in rest.dtypes.items() if not pandas.api.types.is_numeric_dtype(dtype)]
     if text and len(frame):  # without rows pandas knows no types
         raise InputError(
-            f"{path.name} must have numbers only, but for {target!r}; {_listed(text)}: turn text into numbers."
+            f"{path.name} must have numbers only, but for {target!r}; {listed(text)}: turn text into numbers."
         )
     number = pandas.api.types.is_numeric_dtype(column.dtype)
     y = column.to_numpy() if number else np.array(column.astype(str).tolist(), dtype=np.str_)
     X = rest.to_numpy(dtype=np.float64, na_value=np.nan)
     return X, y, [name for name in names if name != target]
-
-
-def _check_widths(path: Path, separator: str) -> None:
-    """Refuse rows that are too short or too long: pandas would fill the one, and take the other for row names."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            lines = csv.reader(file, delimiter=separator)
-            width = len(next(lines, []))
-            if not width:
-                raise InputError(f"{path.name} is empty; a table has the names of its columns in the first line.")
-            for line in lines:
-                if line and len(line) != width:
-                    raise InputError(
-                        f"{path.name} must have {width} values in each row, as its first line has names; "
-                        f"line {lines.line_num} has {len(line)}."
-                    )
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path.name} must be text in UTF-8; it cannot be read ({error}).") from error
 
 
 def _read_npz(path: Path, target: str) -> Table:
@@ -95,7 +76,7 @@ def _read_npz(path: Path, target: str) -> Table:
         raise InputError(f"{path.name} must be an NPZ file of plain arrays; it cannot be read ({error}).") from error
     for key in ("X", target):
         if key not in arrays:
-            raise InputError(f"{path.name} must have an array {key!r}; its arrays are {_listed(others)}.")
+            raise InputError(f"{path.name} must have an array {key!r}; its arrays are {listed(others)}.")
     X, y = arrays["X"], arrays[target]
     if X.ndim != 2 or X.dtype.kind not in "biuf":
         raise InputError(f"`X` of {path.name} must be a table of numbers; it has shape {X.shape} and type {X.dtype}.")
@@ -107,8 +88,3 @@ def _read_npz(path: Path, target: str) -> Table:
             f"{path.name} must have {X.shape[1]} `feature_names`, one for each column; it has {len(names)}."
         )
     return X.astype(np.float64), y, names
-
-
-def _listed(names: list[str]) -> str:
-    """Names for a message: all, or the first ten."""
-    return ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

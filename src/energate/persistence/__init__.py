@@ -32,7 +32,9 @@ from energate.persistence._config import (
     ESTIMATORS,
     FORMAT,
     SCHEMA,
+    check_width,
     checksum,
+    columns_of,
     is_model,
     read_config,
     seal,
@@ -40,8 +42,9 @@ from energate.persistence._config import (
 )
 from energate.persistence._store import BASE, CONFIG, WEIGHTS
 from energate.persistence._values import decode, dump, encode, line
+from energate.tables import Columns
 
-__all__ = ["load", "save"]
+__all__ = ["check_path", "load", "read_columns", "save"]
 
 #: parameters that a schema added: in older files they are at their defaults
 ADDED = {2: {"EnergyClassifier": ("fine_tune_noise_level", "optimizer", "start_scale", "validate_every")}}
@@ -49,7 +52,7 @@ LONG = 1000  # longer arrays of floats go beside the weights
 SINGLE = ("EnergyRefiner",)  # these stay in float on the CPU, as they are after `fit`
 
 
-def save(model: Any, path: str | os.PathLike[str], *, with_base: bool = False) -> None:
+def save(model: Any, path: str | os.PathLike[str], *, with_base: bool = False, columns: Columns | None = None) -> None:
     """Save a fitted estimator to a folder, or to one file if ``path`` ends in ``.zip``.
 
     A saved model that is already there is replaced in one step: whatever happens, the path holds the old model or the
@@ -57,7 +60,8 @@ def save(model: Any, path: str | os.PathLike[str], *, with_base: bool = False) -
     ``random_state`` that is a generator is saved as None.
 
     The base of an `EnergyRefiner` is saved if it is a `LabelMLP`.  Of another only the class is recorded, unless
-    ``with_base`` is True: skops then writes it.
+    ``with_base`` is True: skops then writes it.  ``columns`` say how the rows of a table become what the model takes;
+    `read_columns` gives them back.
     """
     entry, tensors = _pack(model)
     members = {WEIGHTS: safetensors.torch.save(tensors)}
@@ -79,6 +83,9 @@ def save(model: Any, path: str | os.PathLike[str], *, with_base: bool = False) -
         **entry,
         "weights": seal(members[WEIGHTS]),
     }
+    if columns is not None:
+        check_width(columns, model.n_features_in_)
+        config["columns"] = columns.to_json()
     config["sha256"] = checksum(config)
     _store.write(path, {CONFIG: dump(config, indent=1), **members}, is_model)
 
@@ -104,6 +111,7 @@ def load(
     for name, expected in seals(members[CONFIG], path).items():
         if seal(members[name]) != expected:
             raise InputError(f"{path!s} is damaged: {name} is not what was saved. Save or copy the model again.")
+    columns_of(config, path)
     _bases.check_unused(config, base, trusted, path)
     try:
         tensors = safetensors.torch.load(members[WEIGHTS])
@@ -139,6 +147,17 @@ def load(
         return model
 
     return unpack(config, tensors, units)
+
+
+def check_path(path: str | os.PathLike[str]) -> None:
+    """Refuse, before any work is done, a path that `save` would refuse."""
+    _store.check(path, is_model)
+
+
+def read_columns(path: str | os.PathLike[str]) -> Columns | None:
+    """The `Columns` that a model was saved with; None: it takes rows of ``n_features_in_`` numbers."""
+    config = read_config(_store.read(path, lambda _: {})[CONFIG], path)
+    return columns_of(config, path)
 
 
 # --- saving ------------------------------------------------------------------------------------------------------

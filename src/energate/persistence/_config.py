@@ -11,6 +11,7 @@ from energate.estimators import EnergyClassifier, EnergyRefiner, EnergyScorer, L
 from energate.persistence._bases import is_foreign
 from energate.persistence._store import BASE, CONFIG, WEIGHTS
 from energate.persistence._values import dump, line, parse
+from energate.tables import Columns
 
 FORMAT = "energate model"
 SCHEMA = 2
@@ -71,6 +72,27 @@ def read_config(data: bytes, path: Any) -> dict[str, Any]:
             f"{path!s} holds the estimator {config['estimator']!r}; this version knows {', '.join(ESTIMATORS)}."
         )
     return config
+
+
+def columns_of(config: dict[str, Any], path: Any) -> Columns | None:
+    """The columns that a configuration holds, if any, checked."""
+    if "columns" not in config:
+        return None
+    try:
+        columns = Columns.from_json(config["columns"])
+        check_width(columns, config["fitted"].get("n_features_in_"))
+    except InputError as error:
+        raise InputError(f"{path!s} is damaged: the `columns` in {CONFIG} cannot be read. {line(error)}") from error
+    return columns
+
+
+def check_width(columns: Columns, n_features: Any) -> None:
+    """Refuse columns that make other rows than the model takes."""
+    if len(columns.feature_names) != n_features:
+        raise InputError(
+            f"`columns` must make rows of {n_features} numbers, as the model takes; they make "
+            f"{len(columns.feature_names)}."
+        )
 
 
 def _is_seal(value: Any) -> bool:

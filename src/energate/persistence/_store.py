@@ -59,13 +59,7 @@ def write(path: Any, members: dict[str, bytes], is_model: Callable[[dict[str, by
 
     ``is_model`` says whether what is in the way is a model that may be replaced.
     """
-    target = resolve(path)
-    zipped = Path(path).name.lower().endswith(".zip")
-    if not os.path.isdir(target.parent):
-        home = " A `~` is not expanded; use os.path.expanduser." if str(path).startswith("~") else ""
-        raise InputError(f"{path!s} cannot be written: there is no folder {target.parent}. Make it first.{home}")
-    if target == Path(os.path.realpath(os.curdir)):
-        raise InputError(f"{path!s} is the current folder, which cannot be replaced. Leave it, or choose another path.")
+    target, zipped = _checked(path)
     try:
         with _alone_in(target.parent):
             _clean(target)
@@ -89,6 +83,26 @@ def write(path: Any, members: dict[str, bytes], is_model: Callable[[dict[str, by
         if error.errno not in _UNUSABLE:
             raise
         raise InputError(f"{path!s} cannot be written: {error.strerror}. Choose another path.") from error
+
+
+def check(path: Any, is_model: Callable[[dict[str, bytes]], bool]) -> None:
+    """Raise what `write` would raise because of the path: to be told before hours of training, not after."""
+    target, zipped = _checked(path)
+    _check_replaceable(path, target, zipped, is_model)
+    if not os.access(target.parent, os.W_OK):
+        raise InputError(f"{path!s} cannot be written: the folder is read-only. Choose another path.")
+
+
+def _checked(path: Any) -> tuple[Path, bool]:
+    """The place that a path names, and whether it is to be a zip file."""
+    target = resolve(path)
+    zipped = Path(path).name.lower().endswith(".zip")
+    if not os.path.isdir(target.parent):
+        home = " A `~` is not expanded; use os.path.expanduser." if str(path).startswith("~") else ""
+        raise InputError(f"{path!s} cannot be written: there is no folder {target.parent}. Make it first.{home}")
+    if target == Path(os.path.realpath(os.curdir)):
+        raise InputError(f"{path!s} is the current folder, which cannot be replaced. Leave it, or choose another path.")
+    return target, zipped
 
 
 @contextlib.contextmanager

@@ -1,0 +1,188 @@
+"""Tables to disk, a batch of rows at a time, in the format that the file's suffix says."""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, Any, Self
+
+import numpy as np
+
+from energate.errors import InputError, require
+from energate.tables.arff import Attribute, quoted
+from energate.tables.cells import word
+from energate.tables.reading import SEPARATORS, Batch, Source
+
+KINDS = (*SEPARATORS, ".parquet", ".npz", ".arff")
+
+
+class Writer(ABC):
+    """Writes batches that all have the same columns; leave it as a context when all are there."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.finish()
+
+    @abstractmethod
+    def write(self, batch: Batch) -> None:
+        """Add rows."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Write what can only be written at the end."""
+
+
+def check_kind(path: Path) -> None:
+    """Refuse a file that no writer is for."""
+    if path.suffix.lower() not in KINDS:
+        raise InputError(f"The output must be a .csv, .tsv, .parquet, .npz or .arff file, or -; got {path.name!r}.")
+
+
+def open_writer(kind: str, file: IO[bytes], source: Source) -> Writer:
+    """A writer for a suffix; ``source`` is the table that the columns carried along come from."""
+    if kind in SEPARATORS:
+        return TextWriter(file, SEPARATORS[kind])
+    if kind == ".parquet":
+        return ParquetWriter(file)
+    return ArffWriter(file, source.path.stem, source.attributes) if kind == ".arff" else NpzWriter(file, source.groups)
+
+
+def _arrow(values: Any) -> Any:
+    """A column for pyarrow; text stays text also where a batch has none."""
+    pa = require("pyarrow", "tables")
+    if not isinstance(values, np.ndarray):
+        return values
+    if values.dtype.kind in "OU":
+        return pa.array([word(each) for each in values.tolist()], pa.string())
+    return pa.array(np.ascontiguousarray(values), from_pandas=True)  # NaN is a missing cell
+
+
+class TextWriter(Writer):
+    """CSV or TSV; quotes only where they must be."""
+
+    def __init__(self, file: IO[bytes], separator: str) -> None:
+        super().__init__(file)
+        self.separator, self.begun = separator, False
+        self.special = re.compile(f'["\r\n{separator}]')
+
+    def write(self, batch: Batch) -> None:
+        pa, writer = require("pyarrow", "tables"), require("pyarrow.csv", "tables")
+        if not self.begun:
+            self._write_slowly([list(batch)])
+            self.begun = True
+        table = pa.table([_arrow(values) for values in batch.values()], names=list(batch))
+        options = writer.WriteOptions(include_header=False, delimiter=self.separator, quoting_style="none")
+        try:
+            sink = pa.BufferOutputStream()
+            writer.write_csv(table, sink, options)
+            self.file.write(sink.getvalue())
+        except pa.ArrowException:  # some cell must be between quotes, or is no plain value
+            rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
+            self._write_slowly(rows)
+
+    def _write_slowly(self, rows: Iterable[Iterable[Any]]) -> None:
+        lines = (self.separator.join(map(self._quoted, row)) + "\n" for row in rows)
+        self.file.write("".join(lines).encode())
+
+    def _quoted(self, cell: Any) -> str:
+        # The csv module of older Pythons leaves a carriage return without quotes, and readers end the row there.
+        text = "" if cell is None else str(cell)
+        return '"' + text.replace('"', '""') + '"' if self.special.search(text) else text
+
+    def finish(self) -> None:
+        """All rows are written already."""
+
+
+class ParquetWriter(Writer):
+    """Parquet; the first batch says the types."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__(file)
+        self.writer: Any = None
+
+    def write(self, batch: Batch) -> None:
+        pa, parquet = require("pyarrow", "tables"), require("pyarrow.parquet", "tables")
+        table = pa.table([_arrow(values) for values in batch.values()], names=list(batch))
+        if self.writer is None:
+            self.writer = parquet.ParquetWriter(self.file, table.schema)
+        self.writer.write_table(table)
+
+    def finish(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
+
+
+class NpzWriter(Writer):
+    """NPZ: an array for each column, or for each group of them; sizes come first in the file, so all rows are kept."""
+
+    def __init__(self, file: IO[bytes], groups: dict[str, list[str]]) -> None:
+        super().__init__(file)
+        self.groups, self.parts = groups, dict[str, list[Any]]()
+
+    def write(self, batch: Batch) -> None:
+        rest = dict(batch)
+        for group, names in self.groups.items():
+            self.parts.setdefault(group, []).append(np.stack([rest.pop(name) for name in names], 1))
+        for name, values in rest.items():
+            self.parts.setdefault(name, []).append(_array(values))
+
+    def finish(self) -> None:
+        found: dict[str, Any] = {name: np.concatenate(parts) for name, parts in self.parts.items()}
+        names = {"X": "feature_names", "Y": "label_names"}
+        found |= {names[group]: np.array(columns) for group, columns in self.groups.items() if group in names}
+        np.savez_compressed(self.file, **found)
+
+
+def _array(values: Any) -> Any:
+    if not isinstance(values, np.ndarray):
+        values = values.to_numpy(zero_copy_only=False)
+    if values.dtype.kind == "O":
+        return np.array([word(each) or "" for each in values.tolist()], dtype=np.str_)
+    return values
+
+
+class ArffWriter(Writer):
+    """ARFF, dense; columns that come from an ARFF file are declared as there."""
+
+    def __init__(self, file: IO[bytes], relation: str, attributes: dict[str, Attribute]) -> None:
+        super().__init__(file)
+        self.relation, self.attributes, self.begun = relation, attributes, False
+
+    def write(self, batch: Batch) -> None:
+        columns = {name: _array_of_cells(values) for name, values in batch.items()}
+        lines = []
+        if not self.begun:
+            lines = [
+                f"@relation {quoted(self.relation)}",
+                *(self._declared(*item) for item in columns.items()),
+                "@data",
+            ]
+            self.begun = True
+        words = [[_arff_word(each) for each in values.tolist()] for values in columns.values()]
+        lines += [",".join(row) for row in zip(*words, strict=True)]
+        self.file.write(("\n".join(lines) + "\n").encode())
+
+    def _declared(self, name: str, values: Any) -> str:
+        known = self.attributes.get(name)
+        kind = known.kind if known else "numeric" if values.dtype.kind in "biuf" else "string"
+        return f"@attribute {quoted(name)} {kind}"
+
+    def finish(self) -> None:
+        """All rows are written already."""
+
+
+def _array_of_cells(values: Any) -> Any:
+    return values if isinstance(values, np.ndarray) else values.to_numpy(zero_copy_only=False)
+
+
+def _arff_word(value: Any) -> str:
+    text = word(value)
+    if text is None:
+        return "?"
+    return text if isinstance(value, float | int) else quoted(text)
