@@ -1,0 +1,28 @@
+"""A saved model behind HTTP: JSON in, JSON out, requests that arrive together computed together.
+
+`serve` runs until it is told to stop; `make_app` gives the application alone, for any ASGI server.  Takes the extra
+``serve``.
+"""
+
+from energate.errors import require
+
+require("fastapi", "serve")  # everything below needs it, and this says how to get it
+
+from energate.serving.app import make_app  # noqa: E402
+from energate.serving.operations import Operation  # noqa: E402
+from energate.serving.running import digits_model, is_local, open_socket, serve, url  # noqa: E402
+from energate.serving.service import Served, Settings, load_served, serve_model  # noqa: E402
+
+__all__ = [
+    "Operation",
+    "Served",
+    "Settings",
+    "digits_model",
+    "is_local",
+    "load_served",
+    "make_app",
+    "open_socket",
+    "serve",
+    "serve_model",
+    "url",
+]

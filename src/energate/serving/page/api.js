@@ -1,0 +1,64 @@
+// The server's answers, and its refusals in plain words.
+
+const KEY = "energate-api-key";
+
+export class Refused extends Error {
+  constructor(status, text) {
+    super(text);
+    this.status = status;
+  }
+}
+
+export function useKey(key) {
+  sessionStorage.setItem(KEY, key);
+}
+
+export function hasKey() {
+  return sessionStorage.getItem(KEY) !== null;
+}
+
+// Addresses are relative, so that the page also works behind a proxy that puts it under a prefix.
+export async function ask(address, body, signal) {
+  const headers = {};
+  const options = { headers, signal };
+  if (hasKey()) headers["X-API-Key"] = sessionStorage.getItem(KEY);
+  if (body !== undefined) {
+    headers["Content-Type"] = "application/json";
+    Object.assign(options, { method: "POST", body: JSON.stringify(body) });
+  }
+  let answer;
+  try {
+    answer = await fetch(address, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Refused(0, "The server does not answer. Is it still running?");
+  }
+  const content = await answer.json().catch(() => null);
+  if (answer.ok && content !== null) return content;
+  throw new Refused(answer.status, describe(answer.status, content));
+}
+
+function describe(status, content) {
+  const detail = content?.detail;
+  if (typeof detail === "string") return detail;
+  if (Array.isArray(detail)) {
+    const place = ({ loc }) => (loc ?? []).filter((part) => part !== "body").join(" ");
+    return detail.map((each) => [place(each), each.msg].filter(Boolean).join(": ")).join("; ");
+  }
+  return `The server answered ${status}${status >= 500 ? "; its log says why" : ""}.`;
+}
+
+// The latest question wins: an older one that is still on its way is given up.
+export function latest(address, wait) {
+  let timer = 0;
+  let running = null;
+  return (body) =>
+    new Promise((resolve, reject) => {
+      clearTimeout(timer);
+      timer = setTimeout(() => {
+        running?.abort();
+        running = new AbortController();
+        ask(address, body, running.signal).then(resolve, (error) => error.name !== "AbortError" && reject(error));
+      }, wait);
+    });
+}

@@ -1,0 +1,89 @@
+"""The server as a process: which address, which model, and how it ends."""
+
+import ipaddress
+import signal
+import socket
+from importlib.resources import files
+from pathlib import Path
+from types import FrameType
+
+from energate.errors import InputError, require
+from energate.serving.app import make_app
+from energate.serving.service import Served, Settings
+
+BACKLOG = 2048
+SECONDS_TO_FINISH = 30  # for requests that run when the server is told to stop
+
+
+def digits_model() -> Path:
+    """Where the model lies that comes with energate."""
+    path = Path(str(files("energate"))) / "models" / "digits"
+    if not path.exists():
+        raise InputError(
+            "This copy of energate comes without its digits model. Name a saved model: energate serve MODEL."
+        )
+    return path
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    """A socket that listens; port 0 takes a free one."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (OSError, UnicodeError, OverflowError) as error:
+        raise InputError(
+            f"`host` must be an address of this machine, such as 127.0.0.1; got {host!r} ({error})."
+        ) from error
+    listening = socket.socket(family, kind, protocol)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        why = error.strerror or str(error)
+        raise InputError(
+            f"Cannot listen at {host}, port {port}: {why}. Choose another --port (0 takes a free one) or --host."
+        ) from error
+    return listening
+
+
+def is_local(listening: socket.socket) -> bool:
+    """Whether only this machine can reach a socket."""
+    return ipaddress.ip_address(listening.getsockname()[0].partition("%")[0]).is_loopback
+
+
+def url(listening: socket.socket) -> str:
+    """The address for a browser on this machine."""
+    host, port = listening.getsockname()[:2]
+    address = ipaddress.ip_address(host.partition("%")[0])
+    if address.is_unspecified:
+        host = "127.0.0.1" if address.version == 4 else "::1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def serve(served: Served, settings: Settings, listening: socket.socket) -> None:
+    """Answer requests until SIGINT or SIGTERM; those that run then are finished first."""
+    uvicorn = require("uvicorn", "serve")
+    config = uvicorn.Config(
+        make_app(served, settings),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=SECONDS_TO_FINISH,
+        lifespan="on",
+    )
+    server = uvicorn.Server(config)
+
+    def stop(_: int, __: FrameType | None) -> None:
+        server.should_exit = True
+
+    # uvicorn puts its own handlers over these, and hands the signal on when it is done: to end by a signal would look
+    # like a failure to whoever started the server.
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        server.run(sockets=[listening])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

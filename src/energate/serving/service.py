@@ -1,0 +1,176 @@
+"""A model as the server sees it: limits, rows that become numbers, what it says of itself, what it can do."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import energate
+from energate import explaining
+from energate.errors import InputError
+from energate.persistence import read_columns
+from energate.serving import schemas
+from energate.serving.operations import Operation, RowsOf, operations
+from energate.tables import CategoryColumn, CellError, Columns
+
+MOST_EXAMPLES = 20
+LARGEST = float(np.finfo(np.float64).max)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Limits of a server, and its key: None lets everybody in."""
+
+    max_rows: int = 10_000
+    max_bytes: int = 16 * 2**20
+    api_key: str | None = None
+    seconds_to_send: float = 30.0  # for a client to send its request
+
+    def __post_init__(self) -> None:
+        for name in ("max_rows", "max_bytes"):
+            if getattr(self, name) < 1:
+                raise InputError(f"`{name}` must be at least 1; got {getattr(self, name)}.")
+        key = self.api_key
+        if key is not None and not (key and key.isascii() and key.isprintable() and key == key.strip()):
+            raise InputError("The API key must be one or more printable ASCII characters, without blanks at its ends.")
+
+
+@dataclass(frozen=True)
+class Served:
+    """What the server offers: ``about`` is the answer of ``/model``, ``example`` a row to show."""
+
+    about: dict[str, Any]
+    operations: dict[str, Operation]
+    example: Any
+
+
+# --- rows --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RowReader:
+    """Rows as requests have them, of a model that takes ``n_features`` numbers or the columns of a table."""
+
+    n_features: int
+    columns: Columns | None = None
+
+    @property
+    def kind(self) -> Any:
+        """The type of a row."""
+        return schemas.numbers(self.n_features) if self.columns is None else schemas.table_row(self.columns)
+
+    def matrix(self, rows: Sequence[Any]) -> NDArray[np.float64]:
+        """The rows as numbers, (n, d)."""
+        if self.columns is None:
+            return np.asarray(rows, dtype=np.float64)
+        records = [_record(row, self.columns.names, number) for number, row in enumerate(rows)]
+        try:
+            return self.columns.matrix_of(records)
+        except CellError as error:
+            raise InputError(error.told(f"rows[{error.row}]")) from None
+
+    @property
+    def ordinary(self) -> Any:
+        """A row to show how a request looks."""
+        if self.columns is None:
+            return [0.0] * self.n_features
+        return {
+            column.name: column.categories[0] if isinstance(column, CategoryColumn) else column.fill or 0.0
+            for column in self.columns.inputs
+        }
+
+
+def _record(row: Any, names: Sequence[str], number: int) -> dict[str, Any]:
+    """A row of a table by the names of its columns, after a look at every cell."""
+    if isinstance(row, list):
+        if len(row) != len(names):
+            raise InputError(f"rows[{number}] must have {len(names)} values, one for each column; got {len(row)}.")
+        row = dict(zip(names, row, strict=True))
+    if not isinstance(row, dict):
+        raise InputError(f"rows[{number}] must be an object, or a list of values; got {schemas.shown(row)}.")
+    if row.keys() != set(names):
+        unknown, absent = [name for name in row if name not in names], [name for name in names if name not in row]
+        parts = {"has unknown columns": unknown, "lacks columns (null stands for a missing value)": absent}
+        words = [f"{word}: {', '.join(map(schemas.shown, found[:5]))}" for word, found in parts.items() if found]
+        raise InputError(f"rows[{number}] {'; '.join(words)}.")
+    for name, cell in row.items():
+        if not _is_cell(cell):
+            raise InputError(
+                f"rows[{number}]: {schemas.shown(name)} must be a finite number, a text of at most {schemas.LONGEST} "
+                f"characters, true, false or null; got {schemas.shown(cell)}."
+            )
+    return row
+
+
+def _is_cell(value: Any) -> bool:
+    if isinstance(value, str):
+        return len(value) <= schemas.LONGEST
+    return value is None or isinstance(value, bool) or (isinstance(value, int | float) and abs(value) <= LARGEST)
+
+
+# --- models ------------------------------------------------------------------------------------------------------
+
+
+def serve_model(
+    model: Any, columns: Columns | None = None, examples: Sequence[Any] = (), settings: Settings | None = None
+) -> Served:
+    """What a server offers of a fitted estimator, whose rows are those of a table if it has ``columns``."""
+    about = explaining.describe(model)
+    if columns is not None:
+        about["feature_names"] = list(columns.feature_names)
+        if about["labels"] is not None and columns.labels:
+            about["labels"] = list(columns.labels)
+    reader = RowReader(int(model.n_features_in_), columns)
+    settings = settings or Settings()
+    offered = operations(model, about, RowsOf(reader.kind, reader.matrix, settings.max_rows))
+    shown = list(examples)[:MOST_EXAMPLES]
+    for number, row in enumerate(shown):
+        _check_example(number, row, reader)
+    about |= {
+        "columns": None if columns is None else columns.to_json(),
+        "image": None if columns is None or columns.image is None else list(columns.image),
+        "examples": shown,
+        "operations": list(offered),
+    }
+    return Served(about, offered, shown[0] if shown else reader.ordinary)
+
+
+def _check_example(number: int, row: Any, reader: RowReader) -> None:
+    one = schemas.body("Example", row=(reader.kind, ...))
+    try:
+        reader.matrix([schemas.parse(one, json.dumps({"row": row}).encode())["row"]])
+    except (schemas.BodyError, InputError) as error:
+        raise InputError(f"Example {number} is no row of this model: {error}") from error
+
+
+def load_served(path: Path, device: str = "cpu", settings: Settings | None = None) -> Served:
+    """What a server offers of a saved model; example rows may lie beside it, in ``NAME-examples.json``."""
+    columns = read_columns(path)
+    return serve_model(_load(path, device), columns, _read_examples(path), settings)
+
+
+def _load(path: Path, device: str) -> Any:
+    try:
+        return energate.load(path, device)
+    except InputError as error:
+        try:  # a refiner whose base is not in its files can still refine scores that come with the rows
+            return energate.load(path, device, base=None)
+        except InputError:
+            raise error from None
+
+
+def _read_examples(path: Path) -> list[Any]:
+    beside = path.with_name(f"{path.name.removesuffix('.zip')}-examples.json")
+    if not beside.is_file():
+        return []
+    try:
+        found = json.loads(beside.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise InputError(f"{beside} must be a JSON list of rows; it cannot be read ({error}).") from error
+    if not isinstance(found, list):
+        raise InputError(f"{beside} must be a JSON list of rows; got {type(found).__name__}.")
+    return found
