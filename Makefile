@@ -1,6 +1,6 @@
 # Two verbs matter: `make demo` and `make test`.  Both do all the set-up, once.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit format bench compare clean
+.PHONY: help setup demo serve test lint types unit docs format bench compare clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -22,10 +22,14 @@ $(INSTALLED): requirements.txt pyproject.toml
 
 setup: $(INSTALLED)  ## create .venv with pinned versions (the other verbs do this too)
 
-demo: $(INSTALLED)  ## train, classify, draw, and run the quick profile of the paper's table; goes to demo-output/
+demo: $(INSTALLED)  ## train, classify, draw, and run the quick profile of the paper's tables; goes to demo-output/
 	@$(RUN) examples/demo.py
 	@$(RUN) -m energate bench table1 --profile quick --source generate --jobs 2 --results demo-output/results
+	@$(RUN) -m energate bench table2 --profile quick --source generate --jobs 2 --results demo-output/results
 	@$(RUN) -m energate report demo-output/results --output demo-output/report.html
+
+serve: $(INSTALLED)  ## the page in a browser: draw a digit, see its energies (http://127.0.0.1:8000)
+	@$(RUN) -m energate serve
 
 test: lint types unit  ## lint, types and tests
 
@@ -38,6 +42,10 @@ types: $(INSTALLED)  ## mypy
 
 unit: $(INSTALLED)  ## the tests alone
 	@$(RUN) -m pytest -q
+
+docs: $(INSTALLED)  ## build the documentation, its gallery executed; goes to docs/_build/html
+	@$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements-docs.txt
+	@$(RUN) -m sphinx -W --keep-going -b html docs docs/_build/html
 
 format: $(INSTALLED)  ## rewrite the code in the house format
 	@$(RUN) -m ruff check --fix .
@@ -55,4 +63,4 @@ compare: $(INSTALLED)  ## accuracy beside other libraries, on real data (ENERGAT
 	@$(RUN) benchmarks/anomaly.py
 
 clean:  ## remove the virtual environment and everything generated
-	rm -rf $(VENV) demo-output build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo-output build dist docs/_build docs/auto_gallery docs/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis

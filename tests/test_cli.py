@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -22,7 +23,7 @@ import energate
 from energate.cli import app
 from energate.cli._console import split
 from energate.cli.bench import duration
-from energate.datasets import NAMES, Dataset, _recipes, _store, load, make_rectangles, sheets, suite
+from energate.datasets import MULTILABEL_NAMES, NAMES, Dataset, _recipes, _store, load, make_rectangles, sheets, suite
 from energate.datasets._files import NotHereError
 from energate.errors import InputError, MissingExtraError
 
@@ -86,8 +87,9 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
 
 
 def test_version_and_both_ways_to_start() -> None:
-    said = f"energate {energate.__version__}\n"
-    assert call("--version").stdout == said
+    said = call("--version").stdout
+    assert said.startswith(f"energate {energate.__version__} (Python ")
+    assert f"torch {torch.__version__}, device " in said
     assert shell("-m", "energate", "--version").stdout == said
     scripts = importlib.metadata.entry_points(group="console_scripts", name="energate")
     assert [script.value for script in scripts] == ["energate.cli:main"]
@@ -125,7 +127,11 @@ def test_durations_of_example() -> None:
 
 def test_list_shows_every_set_on_one_line_when_piped() -> None:
     result = shell("-m", "energate", "data", "list", env=os.environ | {"COLUMNS": "40"})
-    header, *lines = result.stdout.splitlines()
+    first, second = result.stdout.split("\nRows with several labels:\n")
+    header, *others = second.splitlines()
+    assert header.split() == ["name", "rows", "columns", "labels", "at", "hand", "rule"]
+    assert [line.split()[0] for line in others] == list(MULTILABEL_NAMES)
+    header, *lines = first.splitlines()
     assert header.split() == ["name", *PARTS, "classes", "at", "hand", "rule"]
     assert [line.split()[0] for line in lines] == list(NAMES)
     assert "\x1b" not in result.stdout
@@ -137,7 +143,7 @@ def test_list_as_json(originals: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def hands() -> dict[str, list[str]]:
         return {each["name"]: each["at_hand"] for each in json.loads(call("data", "list", "--json").stdout)}
 
-    nothing = {name: [] for name in NAMES} | {"digits": ["scikit-learn"]}
+    nothing = {name: [] for name in (*NAMES, *MULTILABEL_NAMES)} | {"digits": ["scikit-learn"]}
     assert hands() == nothing | {"rectangles": ["generate"], "convex": ["generate"]}
     monkeypatch.setenv("ENERGATE_DATA", str(originals))
     assert hands() == nothing | {"rectangles": ["folder", "generate"], "convex": ["generate"]}
@@ -155,6 +161,28 @@ def test_list_as_json(originals: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = json.loads(call("data", "list", "--json").stdout)[0]
     assert first["sizes"] == {"train": 1000, "valid": 200, "test": 50_000}
     assert first["shape"] == [28, 28]
+
+
+def test_multi_label_sets_are_listed_and_got(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    names = {"feature_names": np.array([f"x{i}" for i in range(103)]), "label_names": np.array([*"abcdefghijklmn"])}
+    rows = {"X": rng.random((2417, 103)).astype(np.float32), "Y": rng.integers(0, 2, (2417, 14)).astype(np.uint8)}
+    (tmp_path / "in").mkdir()
+    np.savez(tmp_path / "in" / "yeast.npz", **rows, **names)
+    monkeypatch.setenv("ENERGATE_DATA", str(tmp_path / "in"))
+    found = {each["name"]: each for each in json.loads(call("data", "list", "--json").stdout)}
+    assert (found["yeast"]["at_hand"], found["scene"]["at_hand"]) == (["folder"], [])
+    assert found["yeast"]["n_labels"] == 14
+    out = tmp_path / "out"
+    assert "wrote" in call("data", "get", "yeast", "--output", str(out)).stdout
+    assert "there already" in call("data", "get", "yeast", "--output", str(out)).stdout
+    with np.load(out / "yeast.npz") as written:
+        np.testing.assert_array_equal(written["X"], rows["X"])
+        np.testing.assert_array_equal(written["Y"], rows["Y"])
+    (out / "yeast.npz").write_bytes(b"other")
+    assert "--overwrite" in call("data", "get", "yeast", "--output", str(out), code=2).stderr
+    assert (out / "yeast.npz").read_bytes() == b"other"
+    assert "no rule" in call("data", "make", "yeast", "--output", str(out), code=2).stderr
 
 
 def test_list_says_when_the_folder_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,11 +40,19 @@ ALLOWED = {
     "stages": {"autoencoder", "calibration", "optimisers", "training"},
     "estimators": {"activations", "units", "autoencoder", "calibration", "refining", "training", "stages"},
     "baselines": {"activations", "units", "autoencoder", "rbm", "training", "estimators"},
-    "persistence": {"__init__", "estimators"},
+    "persistence": {"__init__", "estimators", "tables"},
     "tuning": {"calibration", "training", "stages", "estimators"},
-    "datasets": set(),
+    "tables": set(),
+    "datasets": {"tables"},
     "experiments": {"calibration", "units", "training", "estimators", "baselines", "datasets"},
-    "cli": {"__init__", "datasets", "experiments"},
+    "explaining": {"__init__", "activations", "units", "autoencoder", "dynamics", "refining", "stages", "estimators"},
+    "checking": {"units", "autoencoder", "dynamics", "estimators", "explaining"},
+    "export": {"autoencoder", "dynamics", "estimators", "explaining", "checking", "refining", "datasets"},
+    "serving": {"__init__", "explaining", "estimators", "persistence", "tables"},
+    "cli": {
+        *("__init__", "datasets", "estimators", "experiments", "tables", "persistence"),
+        *("explaining", "checking", "export", "serving"),
+    },
     "__main__": {"cli"},
 }
 

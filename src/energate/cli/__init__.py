@@ -1,39 +1,55 @@
 """The command line.  Every command imports what it needs when it runs, so that help comes at once."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from energate import __version__
-from energate.cli import bench, data
+from energate.cli import apply, bench, data, fit, inspect, serve
 
 app = typer.Typer(
     name="energate",
-    help="Exact energies from auto-encoders: data sets, experiments and reports.",
+    help="Exact energies from auto-encoders: train on a table, predict, score, refine, look inside, serve; "
+    "and the paper's experiments.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,  # errors a user can mend are one line; others are bugs, and want a whole trace
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(data.app, name="data")
-app.command()(bench.bench)
-app.command()(bench.report)
+_MODELS, _PAPER = "Models", "Data and experiments"
+_ABOUT_MODELS: tuple[Callable[..., None], ...] = (
+    *(fit.fit, apply.predict, apply.score, apply.refine),
+    *(inspect.check, inspect.explain, inspect.export, serve.serve),
+)
+for _command in _ABOUT_MODELS:
+    app.command(rich_help_panel=_MODELS)(_command)
+app.add_typer(data.app, name="data", rich_help_panel=_PAPER)
+app.command(rich_help_panel=_PAPER)(bench.bench)
+app.command(rich_help_panel=_PAPER)(bench.report)
 
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"energate {__version__}")
+        import platform
+
+        import torch
+
+        device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+        python = platform.python_version()
+        typer.echo(f"energate {__version__} (Python {python}, torch {torch.__version__}, device {device})")
         raise typer.Exit
 
 
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and stop.")
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show versions and the device, and stop."),
     ] = False,
 ) -> None:
     pass
 
 
 def main() -> None:
-    """Run the command line; it ends the process with 0, 1 (some cells failed), 2 (bad input) or 130 (Ctrl-C)."""
+    """Run the command line; it ends the process with 0, 1 (cells failed, or not conservative), 2 (bad input) or 130."""
     app(prog_name="energate")

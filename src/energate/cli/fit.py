@@ -1,0 +1,188 @@
+"""`energate fit`: a model from a table, and how good it is on rows that it has not seen."""
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from energate.cli._console import output, plainly, say, show, split, table
+from energate.errors import InputError
+
+if TYPE_CHECKING:
+    from energate.cli._fitting import Fitted
+
+_WORDS = {
+    "error": ("error", "%"),
+    "label_error": ("wrong labels", "%"),
+    "row_error": ("rows with a wrong label", "%"),
+    "calibration_error": ("expected calibration error", "%"),
+    "log_loss": ("log-loss", ""),
+    "flagged": ("flagged as anomalies", "%"),
+    "roc_auc": ("ROC AUC", ""),
+}
+
+
+@plainly("No model was written; one that was there is as it was.")
+def fit(
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="A .csv, .tsv, .parquet, .npz or .arff file.")],
+    target: Annotated[
+        str | None, typer.Option(metavar="COL", help="The column with the classes; for anomaly: to measure with.")
+    ] = None,
+    task: Annotated[
+        Literal["classify", "multilabel", "anomaly"] | None,
+        typer.Option(help="classify if left out; multilabel if there are --targets.", show_default=False),
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="MODEL", help="A folder, or a .zip; DATA-model.zip.")
+    ] = None,
+    targets: Annotated[list[str] | None, typer.Option(metavar="A,B,C", help="Columns of 0 and 1: labels.")] = None,
+    targets_prefix: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Labels are the columns that begin so.")
+    ] = None,
+    drop: Annotated[list[str] | None, typer.Option(metavar="A,B", help="Columns to leave out.")] = None,
+    keep: Annotated[
+        list[str] | None, typer.Option(metavar="A,B", help="Columns to take though they look like ids.")
+    ] = None,
+    category: Annotated[
+        list[str] | None, typer.Option(metavar="A,B", help="Columns of numbers that are categories.")
+    ] = None,
+    image: Annotated[str | None, typer.Option(metavar="HxW", help="The rows are images of this size.")] = None,
+    part: Annotated[str, typer.Option(help="Of an NPZ file with several: train, valid or test.")] = "train",
+    test_fraction: Annotated[
+        float, typer.Option(min=0.0, max=0.9, help="The share of rows held out, to measure on; 0: no measurement.")
+    ] = 0.2,
+    refit: Annotated[
+        bool, typer.Option("--refit", help="When measured, train the model to keep on all rows: twice the time.")
+    ] = False,
+    units: Annotated[
+        Literal["mean", "covariance", "mean-covariance"] | None, typer.Option(help="Of classify and anomaly.")
+    ] = None,
+    relation: Annotated[Literal["yy", "xy"] | None, typer.Option(help="Of multilabel: what the energy sees.")] = None,
+    method: Annotated[Literal["sets", "ascent"] | None, typer.Option(help="Of multilabel: how to refine.")] = None,
+    objective: Annotated[
+        Literal["hamming", "subset"] | None, typer.Option(help="Of multilabel: few wrong labels, or rows without any.")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Of each stage of training; by the size of the data if left out.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, for other programs.")] = False,
+) -> None:
+    """Fit a model to a table, measure it on rows held out, and save it.
+
+    Numbers, categories and missing cells are taken as they are; ids are left out, with a note.  The model is trained on
+    the rows that are not held out, and the numbers shown are those of the very model that is saved (but see --refit).
+
+    Example: energate fit flowers.csv --target kind -o flowers.zip
+    """
+    from energate.cli import _fitting
+
+    chosen = task or ("multilabel" if targets or targets_prefix else "classify")
+    options = {"units": units, "relation": relation, "method": method, "objective": objective}
+    order = _fitting.Order(
+        chosen,
+        target,
+        split(targets) or [],
+        targets_prefix,
+        split(drop) or [],
+        split(keep) or [],
+        split(category) or [],
+        None if image is None else size_of(image),
+        test_fraction,
+        refit,
+        epochs,
+        {name: value for name, value in options.items() if value is not None},
+        device,
+        seed,
+    )
+    _check(order, chosen)
+    path = model or Path(f"{data.stem}-model.zip")
+    from energate.persistence import check_path
+
+    check_path(path)
+    fitted = _fitting.run(data, part, order)
+    _save(fitted, path)
+    if as_json:
+        typer.echo(json.dumps(_summary(fitted, path, refit), indent=2))
+    else:
+        _show(fitted, data, path, refit)
+
+
+def size_of(text: str) -> tuple[int, int]:
+    """Height and width of an image, from words such as 28x28."""
+    match = re.fullmatch(r"([1-9]\d*)\s*[xX,]\s*([1-9]\d*)", text.strip())
+    if match is None:
+        raise InputError(f"--image must be height x width, such as 28x28; got {text!r}.")
+    return int(match[1]), int(match[2])
+
+
+def _check(order: Any, task: str) -> None:
+    from energate.cli._fitting import OPTIONS
+    from energate.estimators._base import resolve_device
+
+    wrong = [name for name in order.options if name not in OPTIONS[task]]
+    if wrong:
+        right = ", ".join(f"--{name}" for name in OPTIONS[task])
+        raise InputError(f"--{wrong[0]} is not for the task {task}, which has {right}. Leave it out.")
+    several = bool(order.targets or order.prefix)
+    if several and (task != "multilabel" or order.target):
+        raise InputError("--targets and --targets-prefix are for the task multilabel, without --target. Choose one.")
+    if task == "multilabel" and order.target:
+        raise InputError("Several labels need their columns: --targets a,b,c or --targets-prefix label_.")
+    resolve_device(order.device)
+
+
+def _save(fitted: "Fitted", path: Path) -> None:
+    from energate.persistence import save
+
+    try:
+        save(fitted.model, path, columns=fitted.columns)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written ({error.strerror or error}). Choose a place with room.") from error
+
+
+def _summary(fitted: "Fitted", path: Path, refit: bool) -> dict[str, Any]:
+    return {
+        "model": str(path),
+        "estimator": type(fitted.model).__name__,
+        "task": fitted.columns.task,
+        "targets": list(fitted.columns.targets),
+        "columns": fitted.columns.names,
+        "notes": fitted.notes,
+        "rows": fitted.n_rows,
+        "trained_on": fitted.n_train,
+        "fitted_on_all_rows": refit or not fitted.held_out,
+        "held_out": fitted.held_out or None,
+        "seconds": round(fitted.seconds, 3),
+    }
+
+
+def _show(fitted: "Fitted", data: Path, path: Path, refit: bool) -> None:
+    from energate.tables import CategoryColumn
+
+    for note in fitted.notes:
+        say(f"Note: {note}", "yellow")
+    columns, console = fitted.columns, output()
+    n_categories = sum(isinstance(column, CategoryColumn) for column in columns.inputs)
+    of_categories = f", {n_categories} of them categories" if n_categories else ""
+    console.print(
+        f"{data.name}: {fitted.n_rows:,} rows, {len(columns.inputs):,} columns{of_categories}; "
+        f"{type(fitted.model).__name__}, {columns.task}"
+    )
+    held_out = fitted.held_out
+    if held_out:
+        console.print(f"On {held_out['rows']:,} rows held out, which it was not trained on:")
+        rows = table("", "", right=())
+        for name, (words, unit) in _WORDS.items():
+            if name in held_out:
+                rows.add_row(f"  {words}", f"{held_out[name]:.2f} %" if unit else f"{held_out[name]:.4f}")
+        show(rows)
+        if "verdict" in held_out:
+            console.print(f"In training: {held_out['verdict']}", soft_wrap=True)
+    else:
+        console.print("No rows were held out, so nothing is known of its errors.")
+    whole = "all rows, after the measurement" if refit and held_out else f"{fitted.n_train:,} rows"
+    console.print(f"wrote {path}, trained on {whole}; {fitted.seconds:.1f} s in all", soft_wrap=True)
