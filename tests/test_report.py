@@ -22,9 +22,10 @@ from sklearn.datasets import load_digits
 
 from energate.errors import InputError
 from energate.experiments.report import markdown_table, write_report
-from energate.experiments.report._compare import compare, paired, sign_flip_p
+from energate.experiments.report._compare import compare
 from energate.experiments.report._pictures import png
 from energate.experiments.report._reading import read_results
+from energate.experiments.report._statistics import paired, sign_flip_p
 
 DIGITS = load_digits()
 SYSTEMS = [

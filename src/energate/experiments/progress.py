@@ -73,7 +73,6 @@ class Bars:
         elif event.kind in ("done", "failed"):
             if bar is not None:
                 self.bars.remove_task(self.running.pop(event.task))
-            if event.task.kind == "cell":
-                self.bars.advance(self.all)
+            self.bars.advance(self.all, event.task.n_cells)
             if event.kind == "failed":
                 self.bars.console.print(f"failed: {event.task}: {event.text}", markup=False, highlight=False)

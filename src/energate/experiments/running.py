@@ -16,6 +16,7 @@ from typing import Any
 from energate.errors import InputError
 from energate.estimators._base import resolve_device
 from energate.experiments import progress, work
+from energate.experiments.labels import FAMILIES, TOO_LONG
 from energate.experiments.measures import device_name, read_json, today
 from energate.experiments.tables import PROFILES, TABLES, Profile, Table
 from energate.experiments.work import Event, Task
@@ -109,7 +110,7 @@ class Plan:
 
     def __init__(self, table: Table, profile: Profile, results: Path, seeds: int | None) -> None:
         self.table, self.profile, self.results = table, profile, results
-        self.seeds = profile.seeds if seeds is None else seeds
+        self.seeds = profile.repeats(table) if seeds is None else seeds
         self.ready: deque[Task] = deque()
         self.first: dict[str, list[Task]] = {}  # of every data set: what can be done once it is loaded
         self.summary = Summary()
@@ -117,26 +118,56 @@ class Plan:
 
     def choose(self, data: Sequence[str] | None, systems: Sequence[str] | None) -> None:
         """Take the named rows and columns, and begin with what each of them needs first."""
-        all_data = self.profile.data or self.table.data
+        all_data = self.profile.data_of(self.table)
         self.data, self.systems = _chosen(data, all_data, "data set"), _chosen(systems, self.table.systems, "system")
-        self.n_cells = sum(work.n_seeds(system, self.seeds) for system in self.systems) * len(self.data)
         for name in self.data:
-            # Backwards: the slowest systems are the last of a table, and better not begun last.
-            self.first[name] = [task for system in reversed(self.systems) for task in self._next(name, system)]
+            self.n_cells += sum(self._n_seeds(system) for system in self._systems_of(name))
+            if self.table.labels:
+                self.first[name] = self._label_tasks(name)
+            else:
+                # Backwards: the slowest systems are the last of a table, and better not begun last.
+                self.first[name] = [task for system in reversed(self.systems) for task in self._next(name, system)]
             if self.first[name]:
                 self.ready.append(Task("data", name))
         self.summary.n_skipped = self.n_cells - sum(map(self._n_cells_of, self.ready))
+
+    def _n_seeds(self, system: str) -> int:
+        return work.n_seeds(self.table, system, self.seeds)
+
+    def _systems_of(self, data: str) -> list[str]:
+        left_out = TOO_LONG if self.table.labels else ()
+        return [system for system in self.systems if (data, system) not in left_out]
+
+    def _label_tasks(self, data: str) -> list[Task]:
+        """Of every split and family, the systems that are left."""
+        wanted, tasks = set(self._systems_of(data)), []
+        for split in range(self.seeds):
+            for family, members in FAMILIES.items():
+                parts = tuple(
+                    name for name in members if name in wanted and not self._label_cell_done(data, name, split)
+                )
+                if parts:
+                    tasks.append(Task("labels", data, family, split, parts))
+        return tasks
+
+    def _label_cell_done(self, data: str, system: str, split: int) -> bool:
+        place = self.results / self.table.name / data / system / f"split{split}.json"
+        return self._done(place, "recipe", work.recipe(system, data, self.profile))
 
     def _next(self, data: str, system: str) -> list[Task]:
         """The search, or the seeds that are left once it is done."""
         config = work.configuration(self.results, self.table.name, data, system, self.profile)
         if config is None:
             return [Task("search", data, system)]
-        seeds, place = range(work.n_seeds(system, self.seeds)), self.results / self.table.name / data / system
-        return [Task("cell", data, system, seed) for seed in seeds if not self._done(place, seed, config)]
+        seeds, place = range(self._n_seeds(system)), self.results / self.table.name / data / system
+        return [
+            Task("cell", data, system, seed)
+            for seed in seeds
+            if not self._done(place / f"seed{seed}.json", "config", work.as_json(config))
+        ]
 
-    def _done(self, place: Path, seed: int, config: dict[str, Any]) -> bool:
-        path = place / f"seed{seed}.json"
+    def _done(self, path: Path, key: str, value: dict[str, Any]) -> bool:
+        """Whether a cell is there, made with the same configuration."""
         found = read_json(path) or {}
         if found.get("status") != "ok":
             return False
@@ -145,7 +176,7 @@ class Plan:
                 f"{path} is a result of the profile {found.get('profile')!r}; {self.profile.name!r} would replace it. "
                 "Name another folder for the results."
             )
-        return found.get("config") == work.as_json(config)
+        return found.get(key) == value
 
     def after(self, task: Task) -> list[Task]:
         """What can be done now that a task has been."""
@@ -153,21 +184,23 @@ class Plan:
             return self.first[task.data]
         if task.kind == "search":
             following = self._next(task.data, task.system)
-            self.summary.n_skipped += work.n_seeds(task.system, self.seeds) - len(following)
+            self.summary.n_skipped += self._n_seeds(task.system) - len(following)
             return following
-        self.summary.n_done += 1
+        self.summary.n_done += task.n_cells
         return []
 
     def fail(self, task: Task, error: str) -> None:
         """Note what did not work, and all that needed it."""
-        self.summary.n_failed += self._n_cells_of(task)
+        done = sum(self._label_cell_done(task.data, part, task.seed) for part in task.parts)
+        self.summary.n_done += done
+        self.summary.n_failed += self._n_cells_of(task) - done
         self.summary.failed.append(f"{task}: {error}")
 
     def _n_cells_of(self, task: Task) -> int:
         """How many cells cannot be had without a task."""
         if task.kind == "data":
             return sum(map(self._n_cells_of, self.first[task.data]))
-        return work.n_seeds(task.system, self.seeds) if task.kind == "search" else 1
+        return self._n_seeds(task.system) if task.kind == "search" else task.n_cells
 
 
 def _chosen(wanted: Sequence[str] | None, names: Sequence[str] | dict[str, str], what: str) -> list[str]:

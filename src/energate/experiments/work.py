@@ -17,16 +17,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 
 from energate.datasets import Dataset, load
 from energate.errors import InputError
 from energate.estimators._base import resolve_device
 from energate.estimators._loop import watching
 from energate.experiments import measures
+from energate.experiments.labelcells import LabelData, Split, do_family, load_labels
+from energate.experiments.labels import base_of, label_space
 from energate.experiments.measures import read_json, write_json
 from energate.experiments.spaces import Config, space, variant_of
 from energate.experiments.systems import SYSTEMS, Parts, Trial, choose
-from energate.experiments.tables import PROFILES, TABLES, Profile
+from energate.experiments.tables import PROFILES, TABLES, Profile, Table
 from energate.training import Progress
 
 CHOSEN_BY = "least sum of ranks by validation error and validation log-loss"
@@ -36,16 +39,24 @@ _EVENTS: multiprocessing.connection.Connection | None = None  # of a process tha
 
 @dataclass(frozen=True)
 class Task:
-    """Something to do: ``"data"`` for a set, ``"search"`` for a system on it, or a ``"cell"``."""
+    """Something to do: ``"data"`` for a set, ``"search"`` for a system on it, or a ``"cell"``.
+
+    Or the ``"labels"`` of a split: the cells of ``parts``, systems of the family ``system`` that share fits.
+    """
 
     kind: str
     data: str
     system: str = ""
     seed: int = 0
+    parts: tuple[str, ...] = ()
+
+    @property
+    def n_cells(self) -> int:
+        return len(self.parts) if self.kind == "labels" else int(self.kind == "cell")
 
     def __str__(self) -> str:
-        seed = f" seed {self.seed}" if self.kind == "cell" else ""
-        return f"{self.data} {self.system} {'search' if self.kind == 'search' else ''}".strip() + seed
+        ends = {"search": " search", "cell": f" seed {self.seed}", "labels": f" split {self.seed}"}
+        return f"{self.data} {self.system}".strip() + ends.get(self.kind, "")
 
 
 @dataclass(frozen=True)
@@ -74,9 +85,20 @@ class Settings:
     folder: str | os.PathLike[str] | None
 
 
-def n_seeds(system: str, wanted: int) -> int:
-    """A system that is not random has one seed."""
-    return wanted if SYSTEMS[system].random else 1
+def n_seeds(table: Table, system: str, wanted: int) -> int:
+    """A system that is not random has one seed; every system has all splits."""
+    return wanted if table.labels or SYSTEMS[system].random else 1
+
+
+def place_of(settings: "Settings", data: str, system: str, number: int) -> Path:
+    """The file of a cell."""
+    table = TABLES[settings.table]
+    return settings.results / table.name / data / system / f"{table.repeat}{number}.json"
+
+
+def recipe(system: str, data: str, profile: Profile) -> Config:
+    """All that a cell of a table of labels is made from, beside the rows: where it differs, the cell is made anew."""
+    return as_json({"space": label_space(system, data, profile.search), "base": base_of(system)})
 
 
 def as_json(config: Config) -> Config:
@@ -142,7 +164,7 @@ def do(task: Task, settings: Settings, tell: Callable[[Event], None]) -> str:
     precision = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
-        {"data": _prepare, "search": _search, "cell": _cell}[task.kind](task, settings, tell)
+        {"data": _prepare, "search": _search, "cell": _cell, "labels": _labels}[task.kind](task, settings, tell)
     except Exception as error:
         return note(task, settings, error)
     finally:
@@ -152,15 +174,21 @@ def do(task: Task, settings: Settings, tell: Callable[[Event], None]) -> str:
 
 def note(task: Task, settings: Settings, error: BaseException) -> str:
     """Write down that a cell failed, so that reports show it; the error in one line."""
-    said = f"{type(error).__name__}: {error}"
     if task.kind == "cell":
-        where = "".join(traceback.format_exception(error, limit=-3))
-        place = settings.results / settings.table / task.data / task.system
-        write_json(
-            place / f"seed{task.seed}.json",
-            {**_head(task, settings), "status": "failed", "error": f"{said}\n{where}"},
-        )
-    return said.partition("\n")[0]
+        _note_failure(task, settings, task.system, error)
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
+
+
+def _note_failure(task: Task, settings: Settings, system: str, error: BaseException) -> None:
+    where = "".join(traceback.format_exception(error, limit=-3))
+    write_json(
+        place_of(settings, task.data, system, task.seed),
+        {
+            **_head(task, settings, system),
+            "status": "failed",
+            "error": f"{type(error).__name__}: {error}\n{where}",
+        },
+    )
 
 
 # --- the tasks ----------------------------------------------------------------------------------------------------
@@ -168,9 +196,15 @@ def note(task: Task, settings: Settings, error: BaseException) -> str:
 
 def _prepare(task: Task, settings: Settings, tell: Callable[[Event], None]) -> None:  # noqa: ARG001
     """Load a data set once, and leave its arrays where all processes can read them."""
-    data = load(task.data, source=settings.source, folder=settings.folder)
     place = Path(settings.scratch) / task.data
     place.mkdir(exist_ok=True)
+    if TABLES[settings.table].labels:
+        found = load_labels(task.data, settings.source, settings.folder)
+        np.savez(place / "rows.npz", X=found.X, Y=found.Y)
+        about = {"names": found.names, "provenance": found.provenance}
+        (place / "about.json").write_text(json.dumps(about))
+        return
+    data = load(task.data, source=settings.source, folder=settings.folder)
     for part in _PARTS:
         np.save(place / f"X_{part}.npy", getattr(data, f"X_{part}"))
         np.save(place / f"y_{part}.npy", getattr(data, f"y_{part}"))
@@ -184,6 +218,35 @@ def _read(place: Path) -> Dataset:
         f"{kind}_{part}": np.load(place / f"{kind}_{part}.npy", mmap_mode="r") for kind in "Xy" for part in _PARTS
     }
     return Dataset(place.name, shape=tuple(about["shape"]), provenance=about["provenance"], **arrays)
+
+
+@cache
+def _read_labels(place: Path) -> LabelData:
+    about = json.loads((place / "about.json").read_text())
+    with np.load(place / "rows.npz") as arrays:
+        return LabelData(arrays["X"], arrays["Y"], tuple(about["names"]), about["provenance"])
+
+
+def _labels(task: Task, settings: Settings, tell: Callable[[Event], None]) -> None:
+    """The cells of one split, of systems that share fits."""
+    profile = PROFILES[settings.profile]
+    device = str(resolve_device(settings.device))
+    data = _read_labels(Path(settings.scratch) / task.data)
+    split = Split(data, task.data, task.seed, device, profile.search)
+
+    def save(system: str, found: dict[str, Any]) -> None:
+        body = {"status": "ok", "error": "", **found, "recipe": recipe(system, task.data, profile)}
+        content = {**_head(task, settings, system), **body, "memory": measures.memory(device)}
+        write_json(place_of(settings, task.data, system, task.seed), content)
+        tell(Event(task, "epoch", system))
+
+    def fail(system: str, error: Exception) -> None:
+        _note_failure(task, settings, system, error)
+
+    with watching(_watcher(task, tell)), threadpool_limits(torch.get_num_threads()):
+        failed = do_family(split, task.parts, save, fail)
+    if failed:
+        raise RuntimeError("; ".join(failed))
 
 
 def _rows(task: Task, settings: Settings) -> Dataset:
@@ -256,7 +319,7 @@ def _cell(task: Task, settings: Settings, tell: Callable[[Event], None]) -> None
     write_json(
         place / f"seed{task.seed}.json",
         {
-            **_head(task, settings),
+            **_head(task, settings, task.system),
             "status": "ok",
             "error": "",
             "shape": list(data.shape),
@@ -279,10 +342,12 @@ def _cell(task: Task, settings: Settings, tell: Callable[[Event], None]) -> None
     )
 
 
-def _head(task: Task, settings: Settings) -> dict[str, Any]:
+def _head(task: Task, settings: Settings, system: str) -> dict[str, Any]:
     """What a cell says even if it failed."""
     table = TABLES[settings.table]
-    order = list(dict.fromkeys([*table.data, *(PROFILES[settings.profile].data or ())]))
+    order = list(dict.fromkeys([*table.data, *PROFILES[settings.profile].data_of(table)]))
+    base = base_of(system) if table.labels else None
+    of_labels = {"repeat": table.repeat, "metric": "mean per-label error"} if table.labels else {}
     return {
         "schema": measures.SCHEMA,
         "table": table.name,
@@ -290,14 +355,16 @@ def _head(task: Task, settings: Settings) -> dict[str, Any]:
         "profile": settings.profile,
         "data": task.data,
         "data_label": task.data,
-        "system": task.system,
-        "system_label": table.systems[task.system],
+        "system": system,
+        "system_label": table.systems[system],
         "seed": task.seed,
-        "order": {"data": order.index(task.data), "system": list(table.systems).index(task.system)},
-        "published": table.published.get(task.data, {}).get(task.system),
-        "ours": task.system in table.ours,
-        "apart": table.apart.get(task.system, ""),
-        "random": SYSTEMS[task.system].random,
+        "order": {"data": order.index(task.data), "system": list(table.systems).index(system)},
+        "published": table.published.get(task.data, {}).get(system),
+        "ours": system in table.ours,
+        "apart": table.apart.get(system, ""),
+        "random": table.labels or SYSTEMS[system].random,
+        **of_labels,
+        **({"base": base} if base else {}),
         "versions": measures.versions(),
         "device": measures.device_name(_device(settings, task)),
         "date": measures.today(),
@@ -305,7 +372,8 @@ def _head(task: Task, settings: Settings) -> dict[str, Any]:
 
 
 def _device(settings: Settings, task: Task) -> str:
-    return str(resolve_device(settings.device)) if SYSTEMS[task.system].on_gpu else "cpu"
+    on_gpu = task.kind == "labels" or SYSTEMS[task.system].on_gpu
+    return str(resolve_device(settings.device)) if on_gpu else "cpu"
 
 
 def _watcher(task: Task, tell: Callable[[Event], None]) -> Callable[[str, Progress], None]:

@@ -12,10 +12,11 @@ from pathlib import Path
 
 from energate.errors import InputError
 from energate.experiments.report._cells import Cell, Results
-from energate.experiments.report._compare import Comparison, Row, compare, origin_words
-from energate.experiments.report._page import explanation, page
+from energate.experiments.report._compare import Comparison, compare, origin_words
+from energate.experiments.report._headline import explanation, plain_entry
+from energate.experiments.report._page import page
 from energate.experiments.report._reading import read_results
-from energate.experiments.report._words import number, with_spread
+from energate.experiments.report._statistics import ERROR
 
 
 def write_report(results: str | os.PathLike[str], output: str | os.PathLike[str]) -> dict[str, Path]:
@@ -82,14 +83,7 @@ def _markdown(tables: Sequence[Comparison]) -> str:
     blocks = []
     for comparison in tables:
         lines = [f"### {_plain(comparison.title)}", ""] if len(tables) > 1 else []
-        labels = [_plain(label) for label in comparison.systems.values()]
-        lines.append(f"| data set | {' | '.join(labels)} |")
-        lines.append("|---|" + "---|" * len(labels))
-        for row in comparison.rows:
-            words = origin_words(row.cells)
-            name = _plain(row.label) + (f" ({_plain(words)})" if words else "") + (" ⚠" if row.warnings else "")
-            entries = [_markdown_entry(row, system, len(comparison.seeds)) for system in comparison.systems]
-            lines.append(f"| {name} | {' | '.join(entries)} |")
+        lines += _markdown_rows(comparison, ERROR)
         has_paper = any(entry.published is not None for row in comparison.rows for entry in row.entries.values())
         lines += ["", explanation(comparison) + (" In brackets: the paper." if has_paper else "")]
         lines += [
@@ -97,22 +91,21 @@ def _markdown(tables: Sequence[Comparison]) -> str:
             for row in comparison.rows
             if row.warnings
         ]
+        if "exact_match" in comparison.measures:
+            lines += ["", explanation(comparison, "exact_match"), "", *_markdown_rows(comparison, "exact_match")]
         blocks.append("\n".join(lines) + "\n")
     return "\n".join(blocks)
 
 
-def _markdown_entry(row: Row, system: str, n_seeds: int) -> str:
-    entry = row.entries.get(system)
-    if entry is None:
-        return "not run"
-    paper = f" ({number(entry.published)})" if entry.published is not None else ""
-    if not entry.cells:
-        return f"failed{paper}"
-    shown = with_spread([cell.test_error for cell in entry.cells if cell.test_error is not None])
-    shown = f"**{shown}**" if system in row.best else f"≈ {shown}" if system in row.close else shown
-    wanted = entry.n_wanted(n_seeds)
-    short = f", {len(entry.cells)} of {wanted} seeds" if len(entry.cells) < wanted else ""
-    return f"{shown}{paper}{short}"
+def _markdown_rows(comparison: Comparison, measure: str) -> list[str]:
+    labels = [_plain(label) for label in comparison.systems.values()]
+    lines = [f"| data set | {' | '.join(labels)} |", "|---|" + "---|" * len(labels)]
+    for row in comparison.rows:
+        words = origin_words(row.cells)
+        name = _plain(row.label) + (f" ({_plain(words)})" if words else "") + (" ⚠" if row.warnings else "")
+        entries = [plain_entry(comparison, row, system, measure) for system in comparison.systems]
+        lines.append(f"| {name} | {' | '.join(entries)} |")
+    return lines
 
 
 def _markdown_notes(notes: Sequence[str]) -> str:
@@ -147,15 +140,26 @@ _COLUMNS = [
     *("train", "valid", "test", "fit_seconds", "predict_seconds", "search_seconds", "device_peak_mib", "host_peak_mib"),
     *("device", "date", "energate", "file"),
 ]
+#: Columns that are there if a result has something else in them than this.
+_SOME = {"repeat": "seed", "metric": "test error", "base": "", "verdict": ""}
+
+
+def _columns(cells: Sequence[Cell]) -> list[str]:
+    """The columns of every report and, before the name of the file, those that only some results fill."""
+    more = [key for key in _SOME if any(vars(cell)[key] != _SOME[key] for cell in cells)]
+    more += sorted({key for cell in cells for key in cell.measures} - {*_COLUMNS, *_SOME})
+    return [*_COLUMNS[:-1], *more, _COLUMNS[-1]]
 
 
 def _csv(cells: Sequence[Cell]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_COLUMNS)
+    columns = _columns(cells)
+    writer.writerow(columns)
     for cell in sorted(cells, key=lambda c: (c.table, c.order[0], c.data, c.order[1], c.system, c.seed)):
         values = {
-            **{key: vars(cell)[key] for key in vars(cell).keys() & set(_COLUMNS)},
+            **cell.measures,  # first: whatever they are called, they take no other column
+            **{key: vars(cell)[key] for key in vars(cell).keys() & set(columns)},
             "status": "failed" if cell.test_error is None else "ok",
             "calibration_error": None if cell.reliability is None else cell.reliability.ece,
             **cell.sizes,
@@ -166,5 +170,5 @@ def _csv(cells: Sequence[Cell]) -> str:
             "host_peak_mib": cell.memory.get("host_peak_mib"),
             "energate": cell.versions.get("energate"),
         }
-        writer.writerow([values.get(column) for column in _COLUMNS])
+        writer.writerow([values.get(column) for column in columns])
     return text.getvalue()

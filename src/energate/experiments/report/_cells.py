@@ -55,8 +55,33 @@ class Provenance:
 
 
 @dataclass(frozen=True, eq=False)
+class Covariance:
+    """Which labels go together: among the true ones and among the predicted probabilities, (n, n) each."""
+
+    labels: list[str]
+    true: NDArray[np.float64]
+    predicted: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One configuration that a search tried; ``error`` is empty unless it failed."""
+
+    number: int
+    config: dict[str, str]
+    log_loss: float | None
+    error_percent: float | None
+    seconds: float | None
+    error: str
+
+
+@dataclass(frozen=True, eq=False)
 class Cell:
-    """One system trained once on one data set.  A failed one has no numbers (``test_error`` is None)."""
+    """One system trained once on one data set.  A failed one has no numbers (``test_error`` is None).
+
+    ``seed`` numbers the times that a system was tried; ``repeat`` says what differs between them: the *seed*, on the
+    same rows, or the *split* into rows to train and to test on.  ``metric`` is the name of ``test_error``.
+    """
 
     file: str
     folder: str
@@ -74,6 +99,9 @@ class Cell:
     apart: str
     random: bool
     error: str
+    repeat: str = "seed"
+    metric: str = "test error"
+    base: str = ""
     test_error: float | None = None
     classes: list[str] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
@@ -89,6 +117,11 @@ class Cell:
     filters: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
     curves: dict[str, Curve] = field(default_factory=dict)
     extra: dict[str, float | list[float]] = field(default_factory=dict)
+    measures: dict[str, float] = field(default_factory=dict)
+    verdict: str = ""
+    covariance: Covariance | None = None
+    trials: list[Trial] = field(default_factory=list)
+    chosen: int | None = None
     config: dict[str, str] = field(default_factory=dict)
     search: dict[str, str] = field(default_factory=dict)
     search_seconds: float | None = None
@@ -99,17 +132,26 @@ class Cell:
     device: str = ""
     date: str = ""
 
+    @property
+    def has_labels(self) -> bool:
+        """Whether a row has several labels; only then is there an exact match."""
+        return "exact_match" in self.measures
+
 
 @dataclass(frozen=True)
-class Trial:
-    """One configuration that a search tried; ``error`` is empty unless it failed."""
+class Entry:
+    """The cells of one system on one data set, by seed."""
 
-    number: int
-    config: dict[str, str]
-    log_loss: float | None
-    error_percent: float | None
-    seconds: float | None
-    error: str
+    cells: list[Cell]
+    failed: list[Cell]
+
+    def n_wanted(self, n_seeds: int) -> int:
+        """A system that is not random needs one seed, but every split."""
+        return n_seeds if all(cell.random or cell.repeat != "seed" for cell in [*self.cells, *self.failed]) else 1
+
+    @property
+    def published(self) -> float | None:
+        return next((cell.published for cell in [*self.cells, *self.failed] if cell.published is not None), None)
 
 
 @dataclass(frozen=True)

@@ -1,44 +1,32 @@
-"""Results beside each other: means over seeds, the best of a row, differences paired by test row."""
+"""Results beside each other: means over seeds or splits, the best of a row, what makes a row hard to compare."""
 
-import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
-from energate.experiments.report._cells import Cell, Results
+from energate.experiments.report._cells import Cell, Entry, Results
+from energate.experiments.report._statistics import EQUAL, ERROR, lower_is_better, mean_spread, paired, values
 
 #: A difference with a smaller p-value is called significant.
 LEVEL = 0.05
-_EXACT_UP_TO = 1000
 
 
 @dataclass(frozen=True)
-class Entry:
-    """The cells of one system on one data set, by seed."""
+class Standing:
+    """Who is the best of a row in one measure, and who is not significantly worse (with the p-value)."""
 
-    cells: list[Cell]
-    failed: list[Cell]
-
-    def n_wanted(self, n_seeds: int) -> int:
-        """A system that is not random needs one seed."""
-        return n_seeds if all(cell.random for cell in [*self.cells, *self.failed]) else 1
-
-    @property
-    def published(self) -> float | None:
-        return next((cell.published for cell in [*self.cells, *self.failed] if cell.published is not None), None)
+    best: list[str] = field(default_factory=list)
+    close: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One data set: an entry for each system that was tried, warnings, the best systems."""
+    """One data set: an entry for each system that was tried, warnings, who is best in each measure."""
 
     data: str
     label: str
     entries: dict[str, Entry]
     warnings: list[str]
-    best: list[str]
-    close: dict[str, float]
+    standings: dict[str, Standing]
     reference: str
     why: str
 
@@ -46,10 +34,21 @@ class Row:
     def cells(self) -> list[Cell]:
         return [cell for entry in self.entries.values() for cell in entry.cells]
 
+    @property
+    def best(self) -> list[str]:
+        return self.standings[ERROR].best
+
+    @property
+    def close(self) -> dict[str, float]:
+        return self.standings[ERROR].close
+
 
 @dataclass(frozen=True)
 class Comparison:
-    """A table of results: data sets down, systems across."""
+    """A table of results: data sets down, systems across.
+
+    ``repeat`` is the word for what is repeated, ``metric`` the name of the error; ``measures`` are the others.
+    """
 
     name: str
     title: str
@@ -58,19 +57,9 @@ class Comparison:
     apart: dict[str, str]
     rows: list[Row]
     seeds: list[int]
-
-
-@dataclass(frozen=True)
-class Paired:
-    """One system minus another over the seeds they share; None where the files do not tell."""
-
-    n_seeds: int
-    difference: float | None
-    spread: float | None
-    only_first: int | None
-    only_second: int | None
-    p: float | None
-    why_not: str = ""
+    repeat: str
+    metric: str
+    measures: list[str]
 
 
 def compare(results: Results) -> list[Comparison]:
@@ -87,7 +76,13 @@ def compare(results: Results) -> list[Comparison]:
         ours = {cell.system for cell in cells if cell.ours}
         apart = {cell.system: cell.apart for cell in cells if cell.apart}
         seeds = sorted({cell.seed for cell in cells})
-        tables.append(Comparison(name, cells[0].title, systems, ours, apart, rows, seeds))
+        repeats = {cell.repeat for cell in cells}
+        repeat = repeats.pop() if len(repeats) == 1 else "repeat"
+        metric = " or ".join(sorted({cell.metric for cell in cells}))
+        measures = list(dict.fromkeys(key for row in rows for key in row.standings if key != ERROR))
+        tables.append(
+            Comparison(name, cells[0].title, systems, ours, apart, rows, seeds, repeat, metric, _in_order(measures))
+        )
     return tables
 
 
@@ -100,32 +95,37 @@ def _row(data: str, cells: list[Cell], systems: list[str]) -> Row:
             good = [cell for cell in own if cell.test_error is not None]
             entries[system] = Entry(good, [cell for cell in own if cell.test_error is None])
     warnings = _warnings([cell for cell in cells if cell.test_error is not None])
-    compared = {system: entry for system, entry in entries.items() if entry.cells and not entry.cells[0].apart}
-    means = {system: error_mean(entry) for system, entry in compared.items()}
-    best: list[str] = []
-    close: dict[str, float] = {}
-    if means and not warnings:  # means over different rows have no best
-        lowest = min(means.values())
-        best = [system for system, value in means.items() if value <= lowest + 1e-9]  # equal, up to rounding
-        for system in means.keys() - set(best):
-            p = paired(entries[system], entries[best[0]]).p
-            if p is not None and p >= LEVEL:
-                close[system] = p
+    measures = [ERROR, *sorted({key for cell in cells for key in cell.measures})]
+    standings = {measure: Standing() if warnings else _standing(entries, measure) for measure in measures}
     reference, why = _reference(entries)
-    return Row(data, cells[0].data_label, entries, warnings, best, dict(sorted(close.items())), reference, why)
+    return Row(data, cells[0].data_label, entries, warnings, standings, reference, why)
+
+
+def _in_order(measures: list[str]) -> list[str]:
+    """Exact match first: it is the one that is shown beside the error."""
+    return sorted(measures, key=lambda measure: (measure != "exact_match", measure))
+
+
+def _standing(entries: dict[str, Entry], measure: str) -> Standing:
+    sign = 1 if lower_is_better(measure) else -1
+    means = {}
+    for system, entry in entries.items():
+        found = values(entry, measure)
+        if found and not entry.cells[0].apart:
+            means[system] = sign * mean_spread(found)[0]
+    lowest = min(means.values(), default=0.0)
+    best = [system for system, mean in means.items() if mean <= lowest + EQUAL]
+    close = {}
+    for system in sorted(means.keys() - set(best)):
+        p = paired(entries[system], entries[best[0]], measure).p
+        if p is not None and p >= LEVEL:
+            close[system] = p
+    return Standing(best, close)
 
 
 def error_mean(entry: Entry) -> float:
     """Mean test error in percent."""
-    return mean_spread([cell.test_error for cell in entry.cells if cell.test_error is not None])[0]
-
-
-def mean_spread(values: list[float]) -> tuple[float, float | None]:
-    """The mean and, of two values or more, the sample standard deviation."""
-    mean = math.fsum(values) / len(values)
-    if len(values) < 2:
-        return mean, None
-    return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    return mean_spread(values(entry))[0]
 
 
 def _reference(entries: dict[str, Entry]) -> tuple[str, str]:
@@ -146,28 +146,41 @@ def _reference(entries: dict[str, Entry]) -> tuple[str, str]:
 
 def _warnings(cells: list[Cell]) -> list[str]:
     """What differs between the cells of a row and makes their means hard to compare."""
-    kinds = {
-        "profiles": [cell.profile for cell in cells],
-        "numbers of training rows": [str(cell.sizes.get("n_train", "unknown")) for cell in cells],
-        "numbers of validation rows": [str(cell.sizes.get("n_valid", "unknown")) for cell in cells],
-        "numbers of test rows": [str(cell.sizes.get("n_test", "unknown")) for cell in cells],
-        "parts of the test rows": [cell.test_slice or "all" for cell in cells],
-        "origins of the rows": [_origin(cell) for cell in cells],
-        "rows (by their hashes)": [str(sorted(cell.provenance.hashes.items())) for cell in cells],
+    kinds: dict[str, Callable[[Cell], str]] = {
+        "profiles": lambda cell: cell.profile,
+        "things repeated": lambda cell: cell.repeat,
+        "kinds of error": lambda cell: cell.metric,
+        "origins of the rows": _origin,
     }
-    found = []
-    for kind, values in kinds.items():
-        if len(set(values)) > 1:
-            groups: dict[str, list[str]] = {}
-            for cell, value in zip(cells, values, strict=True):
-                groups.setdefault(value, []).append(f"{cell.system_label} seed {cell.seed}")
-            shown = [
-                f"{', '.join(names[:4])}{' and others' if len(names) > 4 else ''}"
-                + ("" if "hashes" in kind else f": {value or 'none'}")
-                for value, names in groups.items()
-            ]
-            found.append(f"different {kind} ({' | '.join(shown)})")
-    return found
+    of_rows: dict[str, Callable[[Cell], str]] = {
+        "numbers of training rows": lambda cell: str(cell.sizes.get("n_train", "unknown")),
+        "numbers of validation rows": lambda cell: str(cell.sizes.get("n_valid", "unknown")),
+        "numbers of test rows": lambda cell: str(cell.sizes.get("n_test", "unknown")),
+        "parts of the test rows": lambda cell: cell.test_slice or "all",
+        "rows (by their hashes)": lambda cell: str(sorted(cell.provenance.hashes.items())),
+    }
+    found = [_differs(kind, cells, read) for kind, read in kinds.items()]
+    # Splits differ in their rows by intent; within each, all systems must have the same.
+    batches = [cells]
+    if cells and all(cell.repeat == "split" for cell in cells):
+        batches = [[cell for cell in cells if cell.seed == seed] for seed in sorted({cell.seed for cell in cells})]
+    for kind, read in of_rows.items():
+        found.append(next(filter(None, (_differs(kind, batch, read) for batch in batches)), ""))
+    return [text for text in found if text]
+
+
+def _differs(kind: str, cells: list[Cell], read: Callable[[Cell], str]) -> str:
+    groups: dict[str, list[str]] = {}
+    for cell in cells:
+        groups.setdefault(read(cell), []).append(f"{cell.system_label} {cell.repeat} {cell.seed}")
+    if len(groups) < 2:
+        return ""
+    shown = [
+        f"{', '.join(names[:4])}{' and others' if len(names) > 4 else ''}"
+        + ("" if "hashes" in kind else f": {value or 'none'}")
+        for value, names in groups.items()
+    ]
+    return f"different {kind} ({' | '.join(shown)})"
 
 
 def _origin(cell: Cell) -> str:
@@ -180,62 +193,3 @@ def origin_words(cells: list[Cell]) -> str:
     if len(words) <= 1:
         return "".join(words)
     return next(_origin(cell) for cell in cells if cell.provenance.words)
-
-
-# --- paired by row -------------------------------------------------------------------------------------------------
-
-
-def paired(first: Entry, second: Entry) -> Paired:
-    """The first system minus the second, seed by seed on the same test rows."""
-    others = {cell.seed: cell for cell in second.cells}
-    pairs = [(cell, others[cell.seed]) for cell in first.cells if cell.seed in others]
-    if not pairs:
-        return Paired(0, None, None, None, None, None, "no seed in common")
-    if not all(_same_rows(a, b) for a, b in pairs):
-        return Paired(len(pairs), None, None, None, None, None, "different test rows")
-    difference, spread = mean_spread([(a.test_error or 0.0) - (b.test_error or 0.0) for a, b in pairs])
-    blocks: list[NDArray[np.int64]] = []
-    only = [0, 0]
-    for a, b in pairs:
-        if a.wrong is None or b.wrong is None:
-            return Paired(len(pairs), difference, spread, None, None, None, "no record of the rows that were wrong")
-        only[0] += int((a.wrong & ~b.wrong).sum())
-        only[1] += int((b.wrong & ~a.wrong).sum())
-        block = a.wrong.astype(np.int64) - b.wrong.astype(np.int64)
-        if blocks and _same_rows(pairs[0][0], a):
-            blocks[0] = blocks[0] + block  # one test row is one observation, however many seeds saw it
-        else:
-            blocks.append(block)
-    return Paired(len(pairs), difference, spread, only[0], only[1], sign_flip_p(np.concatenate(blocks)))
-
-
-def _same_rows(a: Cell, b: Cell) -> bool:
-    shared = {"X_test", "y_test"} & a.provenance.hashes.keys() & b.provenance.hashes.keys()
-    return (
-        a.sizes.get("n_test") == b.sizes.get("n_test")
-        and a.test_slice == b.test_slice
-        and all(a.provenance.hashes[key] == b.provenance.hashes[key] for key in shared)
-    )
-
-
-def sign_flip_p(differences: NDArray[np.int64]) -> float:
-    """Two-sided p-value of the sum of whole numbers, were each as likely to have the other sign.
-
-    Numbers of -1, 0 and 1 make this the exact test of McNemar.  With many numbers that are not 0, a normal
-    distribution takes the place of the exact one.
-    """
-    sizes = np.abs(differences[differences != 0])
-    total = abs(int(differences.sum()))
-    if total == 0:
-        return 1.0
-    if len(sizes) > _EXACT_UP_TO:
-        return math.erfc(total / math.sqrt(2 * float((sizes.astype(float) ** 2).sum())))
-    law = np.ones(1)
-    for size, n in zip(*np.unique(sizes, return_counts=True), strict=True):
-        # n signs: k of them +, so the sum moves in steps of 2 * size from -n * size.
-        logs = np.array([math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) for k in range(n + 1)])
-        spread = np.zeros(int(size) * n + 1)
-        spread[:: int(size)] = np.exp(logs - n * math.log(2))
-        law = np.convolve(law, spread)
-    sums = 2 * np.arange(len(law)) - int(sizes.sum())
-    return float(min(1.0, law[np.abs(sums) >= total].sum()))

@@ -45,7 +45,8 @@ def _confusion(counts: NDArray[np.int64], classes: list[str]) -> str:
 
 
 def reliabilities(comparison: Comparison, row: Row) -> str:
-    """A reliability diagram for each system that has probabilities."""
+    """A reliability diagram for each system that has probabilities: of the predicted class, or of every label."""
+    has_labels = any(cell.has_labels for cell in row.cells)
     figures = []
     for system, entry in row.entries.items():
         found = [cell.reliability for cell in entry.cells if cell.reliability is not None]
@@ -54,11 +55,19 @@ def reliabilities(comparison: Comparison, row: Row) -> str:
             continue
         ece = [bins.ece for bins in found if bins.ece is not None]
         name = comparison.systems[system] + (f": calibration error {with_spread(ece)} %" if ece else "")
-        about = f"{name}. Accuracy over confidence of the predicted class."
-        figures.append(figure(name, reliability_chart(_pool(found), about)))
+        if has_labels:
+            about = f"{name}. How often labels are there, over their predicted probability."
+            figures.append(figure(name, reliability_chart(_pool(found), about, "probability")))
+        else:
+            about = f"{name}. Accuracy over confidence of the predicted class."
+            figures.append(figure(name, reliability_chart(_pool(found), about)))
+    what, over, of = "the prediction is right", "confidence", "rows"
+    if has_labels:
+        what, over, of = "a label is there", "probability", "labels"
     note = (
-        "<p>Upwards: how often the prediction is right, in percent; on the dashed line it is so as often as the system "
-        "says. All seeds together; a dot for every tenth of confidence, larger where there are more rows.</p>"
+        f"<p>Upwards: how often {what}, in percent; on the dashed line it is so as often as the system "
+        f"says. All {comparison.repeat}s together; a dot for every tenth of {over}, larger where there are more "
+        f"{of}.</p>"
     )
     return note + tiles(figures) if figures else ""
 
@@ -83,7 +92,7 @@ def energies(comparison: Comparison, row: Row) -> str:
     for system, entry in row.entries.items():
         cell = next((cell for cell in entry.cells if cell.energies is not None), None)
         if cell is not None and cell.energies is not None:
-            name = f"{comparison.systems[system]}, seed {cell.seed}"
+            name = f"{comparison.systems[system]}, {cell.repeat} {cell.seed}"
             about = f"{name}: histogram of relative energies of test rows under their own class and under the others."
             figures.append(figure(name, energy_chart(cell.energies, about)))
     note = (
@@ -137,7 +146,7 @@ def mistakes(comparison: Comparison, row: Row) -> str:
             about = f"test row {mistake.row}: {mistake.true}, taken for {mistake.predicted}"
             image = "" if mistake.pixels is None else picture(mistake.pixels, about, zoom=_zoom(mistake.pixels.shape))
             figures.append(figure(name if image else f"row {mistake.row}: {name}", image, below=True))
-        title = f"{comparison.systems[system]}, seed {cell.seed}"
+        title = f"{comparison.systems[system]}, {cell.repeat} {cell.seed}"
         blocks.append(f"<h4>{escape(title)}</h4>{tiles(figures, small=True)}")
     return "".join(blocks)
 
@@ -147,4 +156,5 @@ def _zoom(shape: tuple[int, ...]) -> int:
 
 
 def _seeds(cells: list[Cell]) -> str:
-    return f"seed {cells[0].seed}" if len(cells) == 1 else f"{len(cells)} seeds together"
+    repeat = cells[0].repeat
+    return f"{repeat} {cells[0].seed}" if len(cells) == 1 else f"{len(cells)} {repeat}s together"

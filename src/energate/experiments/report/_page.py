@@ -2,12 +2,16 @@
 
 from collections.abc import Sequence
 
-from energate.experiments.report._cells import Cell, Results
-from energate.experiments.report._compare import LEVEL, Comparison, Entry, Row, mean_spread, origin_words
+from energate.experiments.report._cells import Cell, Entry, Results
+from energate.experiments.report._compare import Comparison
+from energate.experiments.report._headline import headline, measure_tables
+from energate.experiments.report._labels import chosen_seconds
 from energate.experiments.report._pictures import escape
-from energate.experiments.report._sections import DIFFERENCES, data_section
+from energate.experiments.report._refined import refined_section, refinements
+from energate.experiments.report._sections import data_section, differences_words
+from energate.experiments.report._statistics import mean_spread
 from energate.experiments.report._style import CSS
-from energate.experiments.report._words import ABSENT, duration, number, table, warning, with_spread
+from energate.experiments.report._words import ABSENT, duration, plural, sentence, table
 
 _MOST_NOTES = 100
 
@@ -17,10 +21,13 @@ def page(results: Results, tables: Sequence[Comparison]) -> str:
     title = " · ".join(dict.fromkeys(comparison.title for comparison in tables))
     body = [f"<header><h1>{escape(title)}</h1>{_facts(results.cells)}{_contents(tables)}</header><main>"]
     for t, comparison in enumerate(tables):
-        body.append(f'<section id="table-{t}"><h2>{escape(comparison.title)}: test errors</h2>')
-        body.append(_headline(comparison, t))
+        said = comparison.metric in comparison.title  # then it need not be said twice
+        heading = comparison.title if said else f"{comparison.title}: {plural(comparison.metric)}"
+        body.append(f'<section id="table-{t}"><h2>{escape(heading)}</h2>')
+        refined = refined_section(comparison, refinements(comparison), t)
+        body.append(headline(comparison, t) + measure_tables(comparison, t) + refined)
         body.append(_times(comparison, results, t))
-        body.append(f"<h3>Data sets one by one</h3><p>{escape(DIFFERENCES)}</p>")
+        body.append(f"<h3>Data sets one by one</h3><p>{escape(differences_words(comparison))}</p>")
         body += [data_section(comparison, row, results, f"data-{t}-{r}") for r, row in enumerate(comparison.rows)]
         body.append("</section>")
     body.append(_notes(results.notes))
@@ -53,89 +60,12 @@ def _facts(cells: Sequence[Cell]) -> str:
 def _contents(tables: Sequence[Comparison]) -> str:
     links = []
     for t, comparison in enumerate(tables):
-        links.append((f"table-{t}", comparison.title if len(tables) > 1 else "Test errors"))
+        links.append((f"table-{t}", comparison.title if len(tables) > 1 else sentence(plural(comparison.metric))))
+        links += [(f"refined-{t}", "Refined against base")] if refinements(comparison) else []
         links.append((f"time-{t}", "Time"))
         links += [(f"data-{t}-{r}", row.label) for r, row in enumerate(comparison.rows)]
     shown = "".join(f'<a href="#{anchor}">{escape(name)}</a>' for anchor, name in links)
     return f'<nav aria-label="Contents">{shown}</nav>'
-
-
-# --- the headline --------------------------------------------------------------------------------------------------
-
-
-def explanation(comparison: Comparison) -> str:
-    """How the headline table is to be read, in plain text without its marks."""
-    n = len(comparison.seeds)
-    spread = f"mean ± sample standard deviation over {n} seeds" if n > 1 else "one seed"
-    entries = [entry for row in comparison.rows for entry in row.entries.values()]
-    paper = " The paper's figure stands with it." if any(e.published is not None for e in entries) else ""
-    kept = {
-        why: [comparison.systems[s] for s in comparison.apart if comparison.apart[s] == why]
-        for why in comparison.apart.values()
-    }
-    apart = "".join(f" Not among the compared: {', '.join(names)} ({why})." for why, names in kept.items())
-    return (
-        f"Test error in percent: {spread}.{paper} Bold: the lowest mean of the row. ≈: not significantly worse than it "
-        f"(p ≥ {LEVEL:g}, paired over the same test rows, not corrected for the number of systems).{apart}"
-    )
-
-
-def _headline(comparison: Comparison, t: int) -> str:
-    head = "".join(
-        f'<th scope="col"{_ours(comparison, system)}>{escape(label)}</th>'
-        for system, label in comparison.systems.items()
-    )
-    body = []
-    for r, row in enumerate(comparison.rows):
-        words = origin_words(row.cells)
-        sign = '<span class="bad" title="see the warning below">⚠ </span>' if row.warnings else ""
-        name = f'{sign}<a href="#data-{t}-{r}">{escape(row.label)}</a>' + (
-            f"<small>{escape(words)}</small>" if words else ""
-        )
-        cells = "".join(_entry(row, system, len(comparison.seeds)) for system in comparison.systems)
-        body.append(f'<tr><th scope="row">{name}</th>{cells}</tr>')
-    dagger = " †: a system of this project." if comparison.ours else ""
-    warned = [row for row in comparison.rows if row.warnings]
-    return (
-        f'<div class="scroll" tabindex="0"><table class="headline">'
-        f"<caption><span>{escape(explanation(comparison))}{dagger}</span></caption>"
-        f'<thead><tr><th scope="col" class="text">data set</th>{head}</tr></thead>'
-        f"<tbody>{''.join(body)}</tbody></table></div>" + "".join(warning(row.warnings, row.label) for row in warned)
-    )
-
-
-def _ours(comparison: Comparison, system: str) -> str:
-    return ' class="ours" title="a system of this project"' if system in comparison.ours else ""
-
-
-def _entry(row: Row, system: str, n_seeds: int) -> str:
-    entry = row.entries.get(system)
-    if entry is None:
-        return '<td class="muted" title="no file">not run</td>'
-    paper = f"<small>paper {number(entry.published)}</small>" if entry.published is not None else ""
-    failed = _failed(entry)
-    if not entry.cells:
-        return f"<td>{failed}{paper}</td>"
-    shown = with_spread([cell.test_error for cell in entry.cells if cell.test_error is not None])
-    seeds = ", ".join(str(cell.seed) for cell in entry.cells)
-    title = f"{len(entry.cells)} seed{'s' if len(entry.cells) > 1 else ''} ({seeds})"
-    wanted = entry.n_wanted(n_seeds)
-    short = "" if len(entry.cells) >= wanted else f"<small>{len(entry.cells)} of {wanted} seeds</small>"
-    if system in row.best:
-        below = f"{paper}{short}{failed}"
-        return f'<td class="best" title="lowest mean of the row; {title}"><strong>{shown}</strong>{below}</td>'
-    if system in row.close:
-        title = f"not significantly worse than the best: p = {row.close[system]:.2g}; {title}"
-        shown = f'<span class="sign">≈</span>{shown}'
-    return f'<td title="{title}">{shown}{paper}{short}{failed}</td>'
-
-
-def _failed(entry: Entry) -> str:
-    if not entry.failed:
-        return ""
-    errors = " | ".join(f"seed {cell.seed}: {cell.error}" for cell in entry.failed)
-    which = "failed" if not entry.cells else f"{len(entry.failed)} failed"
-    return f'<small class="bad" title="{escape(errors)}">{which}</small>'
 
 
 # --- time and notes ------------------------------------------------------------------------------------------------
@@ -173,7 +103,7 @@ def _times(comparison: Comparison, results: Results, t: int) -> str:
     by_device = "; ".join(f"{escape(name or 'unknown device')}: {duration(s)}" for name, s in sorted(devices.items()))
     return (
         f'<h3 id="time-{t}">Where the time goes</h3>'
-        + table(head, body, "Wall-clock time, summed over data sets and seeds.", empty=1)
+        + table(head, body, f"Wall-clock time, summed over data sets and {comparison.repeat}s.", empty=1)
         + f"<p>By device, with failed runs: {by_device}.{_clock(comparison, results)}</p>"
     )
 
@@ -192,8 +122,14 @@ def _clock(comparison: Comparison, results: Results) -> str:
 
 
 def search_seconds(entry: Entry, results: Results) -> tuple[float, str]:
-    """How long the search for an entry's hyper-parameters took, once for all its seeds, and where it ran."""
+    """How long the search for an entry's hyper-parameters took, and where it ran.
+
+    A search is either one for all seeds, or one within each cell.
+    """
     cells = [*entry.cells, *entry.failed]
+    within = chosen_seconds(cells)
+    if within is not None:
+        return within, cells[0].device
     found = next((results.searches[cell.folder] for cell in cells if cell.folder in results.searches), None)
     if found is not None and found.seconds is not None:
         return found.seconds, found.device or cells[0].device

@@ -28,9 +28,9 @@ def escape(text: object) -> str:
 # --- charts --------------------------------------------------------------------------------------------------------
 
 
-def reliability_chart(bins: Reliability, about: str) -> str:
+def reliability_chart(bins: Reliability, about: str, name: str = "confidence") -> str:
     """Accuracy over confidence, with the diagonal of a calibrated system; dots grow with the number of rows."""
-    axes = _Axes(200, 180, (0, 100), (0, 100), "confidence, %", [0, 50, 100], [0, 50, 100])
+    axes = _Axes(200, 180, (0, 100), (0, 100), f"{name}, %", [0, 50, 100], [0, 50, 100])
     total = max(sum(bins.count), 1)
     points = [
         (c, a, n) for n, c, a in zip(bins.count, bins.confidence, bins.accuracy, strict=True) if n and c is not None

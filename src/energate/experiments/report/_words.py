@@ -2,9 +2,17 @@
 
 from collections.abc import Sequence
 
-from energate.experiments.report._compare import mean_spread
+from energate.experiments.report._compare import Comparison
 from energate.experiments.report._pictures import escape
+from energate.experiments.report._statistics import ERROR, mean_spread, values
 
+#: Measures in percent, by name.
+_IN_PERCENT = {
+    "exact_match": "exact match, %",
+    "example_f1": "example F1, %",
+    "macro_f1": "macro F1, %",
+    "micro_f1": "micro F1, %",
+}
 #: What stands where there is no number.
 ABSENT = "\N{EN DASH}"
 
@@ -35,6 +43,39 @@ def duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def measure_name(measure: str) -> str:
+    """A measure in words, with its unit where that is known."""
+    return _IN_PERCENT.get(measure) or ("Brier score" if measure == "brier" else measure.replace("_", " "))
+
+
+def measure_digits(comparison: Comparison, measure: str) -> int:
+    """Decimals to show: two of a percentage, four of numbers that are all small."""
+    if measure == ERROR or measure in _IN_PERCENT:
+        return 2
+    found = [abs(v) for row in comparison.rows for entry in row.entries.values() for v in values(entry, measure)]
+    return 2 if max(found, default=0.0) > 1.5 else 4
+
+
+def count(n: int, word: str) -> str:
+    """So many of something."""
+    return f"{n} {word if n == 1 else plural(word)}"
+
+
+def plural(word: str) -> str:
+    """More than one of something."""
+    return f"{word}es" if word.endswith("s") else f"{word}s"
+
+
+def sentence(words: str) -> str:
+    """Words that begin with a capital, and are otherwise left alone."""
+    return words[:1].upper() + words[1:]
+
+
+def config_words(config: dict[str, str]) -> str:
+    """A configuration as HTML."""
+    return "; ".join(f"{escape(key)} = {escape(value)}" for key, value in config.items())
 
 
 def thousands(count: int) -> str:
