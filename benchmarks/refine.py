@@ -180,7 +180,7 @@ def training(method: str, relation: str, size: Size) -> dict[str, Any]:
     part, valid = rows.take(some), rows.take(some[:256])
     seen = LabelSets(sets.Y, sets.count, sets.of_row[some])
     model = set_model(relation, sets)
-    options = {"learning_rate": 6e-3, "weight_decay": 0.1, "batch_size": 256, "seed": 0}
+    options: dict[str, Any] = {"learning_rate": 6e-3, "weight_decay": 0.1, "batch_size": 256, "seed": 0}
     if method == "ascent":
         return measured(lambda: train_denoising(model.autoencoder, part, 1, valid, 0.4, **options)) | {"steps": 10}
     return measured(lambda: train_sets(model, part, seen, 1, valid, **options)) | {"steps": 10}

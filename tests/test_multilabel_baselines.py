@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import pickle
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,14 @@ from hypothesis import strategies as st
 from scipy import optimize, sparse
 from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.linear_model import LogisticRegression
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import KFold
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import ClassifierChain, MultiOutputClassifier
-from sklearn.preprocessing import StandardScaler
+from sklearn.naive_bayes import ComplementNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import SVC
 
 from energate.baselines import (
@@ -26,6 +30,7 @@ from energate.baselines import (
     HashTable,
     LabelChains,
     LogCountProjection,
+    MeanLabels,
     MLkNN,
     SVMLabels,
     boosted_labels,
@@ -36,9 +41,10 @@ from energate.baselines import (
 from energate.baselines import _hashcrbm as hashcrbm
 from energate.baselines import _logcount as logcount
 from energate.baselines._multilabel import distinct
-from energate.baselines._svmlabels import expit, platt
+from energate.baselines._svmlabels import expit
 from energate.errors import InputError
 from energate.estimators._base import draw_seed
+from energate.estimators._outputs import calibrated, label_scores
 from energate.rbm import binary_states
 
 
@@ -58,6 +64,7 @@ MODELS = {
     "boosted": boosted_labels(max_iter=15, random_state=0),
     "counts": LogCountProjection(logistic_labels(), cv=3, random_state=0),
     "counts, subset": LogCountProjection(logistic_labels(), objective="subset", cv=3, random_state=0),
+    "mean": MeanLabels([("line", logistic_labels()), ("near", MLkNN(k=5))], cv=3, random_state=0),
     "crbm": HashCRBM(n_hidden=8, max_epochs=30, learning_rate=1e-2, random_state=0),
     "crbm, subset": HashCRBM(n_hidden=8, max_epochs=30, learning_rate=1e-2, objective="subset", random_state=0),
     "crbm, few": HashCRBM(n_hidden=8, n_candidates=4, max_epochs=30, learning_rate=1e-2, random_state=0),
@@ -138,6 +145,14 @@ def test_rows_that_all_have_the_same_labels_can_be_fitted(name, value) -> None:
             lambda: LogCountProjection(MultiOutputClassifier(LogisticRegression()), cv=2),
             r"`base` must give probabilities \(n, 2\), one for each label; its predict_proba gave a list",
         ),
+        (lambda: MeanLabels([]), "`members` must be a list of pairs of a name and a classifier, at least one; got"),
+        (lambda: MeanLabels("svm"), "`members` must be a list of pairs .*; got 'svm'"),
+        (lambda: MeanLabels([MLkNN()]), "`members` must be a list of pairs .*; got .MLkNN"),
+        (lambda: MeanLabels([("a", MLkNN()), ("a", MLkNN())]), "must be different strings; got .'a', 'a'"),
+        (lambda: MeanLabels([("a", MLkNN())], cv=1), "`cv` must be a whole number of at least 2; got 1"),
+        (lambda: MeanLabels([("a", MLkNN())], cv=41), "`cv` must be at most the number of rows, 40; got 41"),
+        (lambda: MeanLabels([("a", LinearRegression())]), "must have predict_proba or decision_function"),
+        (lambda: MeanLabels([("a", ComplementNB())]), "member 'a' could not be fitted in fold 1 of 5: ValueError"),
         (lambda: HashCRBM(objective="f1"), "`objective` must be one of hamming, subset; got 'f1'"),
         (lambda: HashCRBM(n_hidden=-1), "`n_hidden` must be a whole number of at least 0; got -1"),
         (lambda: HashCRBM(n_candidates=0), "`n_candidates` must be a whole number of at least 1; got 0"),
@@ -196,7 +211,7 @@ def test_platt_s_sigmoids_minimise_the_cross_entropy_of_smoothed_targets(seed, n
     Y = (rng.random((n, 5)) < rng.random(5)).astype(float)
     strength = np.array([0.0, 1.0, 50.0, -1.0, 3.0])  # the third is separable, the fourth speaks against its label
     scores = scale * (strength * (2 * Y - 1) + rng.normal(size=Y.shape) + 2)
-    slope, offset = platt(scores, Y)
+    slope, offset = calibrated(scores, Y)
     assert (slope >= 0).all()
     for label in range(5):
         y, s = Y[:, label], scores[:, label] / scale
@@ -233,7 +248,7 @@ def test_one_kernel_gives_every_label_its_own_support_vector_machine(monkeypatch
                 seen[left_out, label] = 2 * y[0] - 1
             else:
                 seen[left_out, label] = SVC(C=2.0, gamma=0.2).fit(X[learn], y).decision_function(X[left_out])
-    slope, offset = platt(seen, Y.astype(float))
+    slope, offset = calibrated(seen, Y.astype(float))
     np.testing.assert_allclose(model.slope_, slope, rtol=1e-3)
     margins = model.decision_function(X)
     for label in range(4):
@@ -244,6 +259,59 @@ def test_one_kernel_gives_every_label_its_own_support_vector_machine(monkeypatch
     np.testing.assert_allclose(model.predict_proba(X), expected, atol=1e-4)
     monkeypatch.setattr("energate.baselines._svmlabels.KERNEL_VALUES", 7 * len(model.support_vectors_))
     np.testing.assert_allclose(model.decision_function(X), margins, atol=1e-12)
+
+
+# --- the mean of several -----------------------------------------------------------------------------------------
+
+
+def test_the_mean_is_that_of_logits_calibrated_on_rows_not_seen() -> None:
+    X, Y = table(150)
+    members = {"line": logistic_labels(C=0.1), "near": MLkNN(k=7), "machine": SVMLabels(random_state=0)}
+    model = MeanLabels(list(members.items()), cv=3, random_state=4).fit(X, Y)
+    logits, unseen = [], []
+    for member in members.values():
+        scores = np.empty((150, 4))
+        for learn, left_out in KFold(3, shuffle=True, random_state=draw_seed(4)).split(X):
+            scores[left_out] = label_scores(clone(member).fit(X[learn], Y[learn, :4]), X[left_out], 4)
+        slope, offset = calibrated(scores, Y[:, :4])
+        unseen.append(slope * scores + offset)
+        logits.append(slope * label_scores(clone(member).fit(X, Y[:, :4]), X, 4) + offset)
+    slope, offset = calibrated(np.mean(unseen, axis=0), Y[:, :4])
+    expected = slope * np.mean(logits, axis=0) + offset
+    np.testing.assert_allclose(model.decision_function(X)[:, :4], expected, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(model.predict_proba(X)[:, :4], expit(expected), rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(model.out_of_fold_[:, :4], slope * np.mean(unseen, 0) + offset, rtol=1e-6, atol=1e-8)
+
+
+def test_the_mean_makes_fewer_mistakes_than_members_that_know_different_columns() -> None:
+    X, Y = table(600, seed=3)
+    parts = [
+        (f"part {k}", make_pipeline(FunctionTransformer(_columns, kw_args={"which": which}), logistic_labels()))
+        for k, which in enumerate([(0, 1, 2, 3), (2, 3, 4, 5)])
+    ]
+    alone = [(part.fit(X[:300], Y[:300]).predict(X[300:]) != Y[300:]).mean() for _, part in parts]
+    together = (MeanLabels(parts, random_state=0).fit(X[:300], Y[:300]).predict(X[300:]) != Y[300:]).mean()
+    assert together < 0.9 * min(alone)
+
+
+def _columns(X: np.ndarray, which: tuple[int, ...]) -> np.ndarray:
+    return X[:, which]
+
+
+def test_members_are_reached_by_name_and_copied() -> None:
+    model = MeanLabels([("line", logistic_labels(C=0.1)), ("near", MLkNN(k=7))])
+    model.set_params(near__k=3, cv=4)
+    assert model.get_params()["near__k"] == 3
+    assert model.get_params(deep=False).keys() == {"members", "cv", "random_state"}
+    copied = clone(model)
+    copied.set_params(line=MLkNN(k=2))
+    assert [copied.get_params()[f"{name}__k"] for name in ("line", "near")] == [2, 3]
+    assert "line__labels__estimator__C" in model.get_params()
+    X, Y = table(60)
+    found = pickle.loads(pickle.dumps(copied.fit(X, Y)))
+    np.testing.assert_array_equal(found.predict_proba(X), copied.predict_proba(X))
+    with pytest.raises(NotFittedError):
+        clone(copied).decision_function(X)
 
 
 # --- nearest neighbours ----------------------------------------------------------------------------------------
@@ -327,7 +395,7 @@ def test_powers_and_scales_are_chosen_on_rows_that_base_and_counts_have_not_seen
     for learn, left_out in folds:
         p = clone(base).fit(X[learn], Y[learn]).predict_proba(X[left_out])
         logits[left_out] = np.log(p / (1 - p))
-    slope, offset = platt(logits, Y.astype(float))
+    slope, offset = calibrated(logits, Y.astype(float))
     t = slope * logits + offset
     for (tau, beta), error in model.errors_.items():
         wrong = 0

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import test_robustness as contract
+from cases import LABELS, EstimatorCase
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
@@ -16,6 +18,8 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import check_estimator
 
 from energate import EnergyRefiner, InputError
+from energate.baselines import MeanLabels
+from energate.estimators._outputs import CrossFitted, calibrated
 
 VECTORS = np.array([[1, 0, 0, 1, 0], [0, 1, 1, 0, 0], [0, 0, 1, 1, 0], [1, 1, 0, 0, 1], [0, 0, 0, 0, 1]])
 QUICK: dict[str, Any] = {"max_epochs": 12, "random_state": 0, "device": "cpu", "n_hidden": 8, "n_factors": 8}
@@ -263,3 +267,85 @@ def test_labels_and_rows_that_cannot_be_used_are_refused() -> None:
         model.fit(X, Y[:-1])
     with pytest.raises(ValueError, match="NaN"):
         model.fit(np.where(X > 1, np.nan, X), Y)
+
+
+class Remembering(Bare, CrossFitted):
+    """A base that has cross-fitted scores, and counts its fits."""
+
+    fits = 0
+
+    def fit(self, X: Any, Y: Any) -> "Remembering":
+        type(self).fits += 1
+        self.model_ = logistic().fit(X, Y)
+        self.out_of_fold_ = self.decision_function(X) + 1.0
+        return self
+
+    def decision_function(self, X: Any) -> Any:
+        return _logits(self.model_, X)
+
+
+def test_scores_that_a_base_has_cross_fitted_itself_save_the_fits() -> None:
+    X, Y = rows(200)
+    Y[:, 2] = 0  # kept from the base
+    Remembering.fits = 0
+    refiner = EnergyRefiner(Remembering(), max_epochs=2, random_state=0, device="cpu").fit(X, Y)
+    assert Remembering.fits == 1
+    known = np.arange(Y.shape[1]) != 2
+    slope, offset = calibrated(refiner.base_.out_of_fold_, Y[:, known])
+    np.testing.assert_allclose(refiner.slope_[known], slope, rtol=1e-6)
+    np.testing.assert_allclose(refiner.offset_[known], offset, rtol=1e-6)
+    assert (refiner.predict(X)[:, 2] == 0).all()
+
+
+def test_a_mean_of_bases_is_refined_as_any_base() -> None:
+    X, Y = rows(600)
+    base = MeanLabels([("line", logistic()), ("forest", RandomForestClassifier(20, random_state=0))], cv=3)
+    model = EnergyRefiner(base, objective="subset", random_state=0, device="cpu").fit(X[:400], Y[:400])
+    alone = clone(base).set_params(random_state=0).fit(X[:400], Y[:400])
+    assert exact(model.predict(X[400:]), Y[400:]) > exact(alone.predict(X[400:]), Y[400:])
+
+
+# --- the contract of all estimators ----------------------------------------------------------------------------------
+
+each_case = pytest.mark.parametrize("case", LABELS, ids=lambda case: case.name)
+
+
+@each_case
+@pytest.mark.parametrize(
+    "promise",
+    [
+        contract.test_one_row_is_refused,
+        contract.test_ten_thousand_columns,
+        contract.test_outliers_of_any_size_do_no_harm,
+        contract.test_columns_too_wide_for_floating_point_are_named,
+        contract.test_no_rows_to_score_are_refused,
+        contract.test_frames_are_read_by_column_names,
+        contract.test_fit_leaves_the_world_as_it_was,
+        contract.test_fits_repeat_bit_for_bit_alone_twice_and_in_threads,
+    ],
+    ids=lambda promise: promise.__name__,
+)
+def test_estimators_of_labels_keep_what_all_estimators_promise(case: EstimatorCase, promise: Any) -> None:
+    promise(case)
+
+
+@each_case
+def test_copies_of_estimators_of_labels_give_the_same(case: EstimatorCase, tmp_path: Any) -> None:
+    contract.test_copies_give_the_same(case, tmp_path)
+    contract.test_the_layout_and_container_of_rows_do_not_matter(case, tmp_path)
+
+
+@each_case
+@pytest.mark.parametrize("scale", [1e150, 1e-300, (1e12, 1e-12, 1.0, 1e300)], ids=str)
+def test_the_scale_of_columns_does_not_matter_to_labels(case: EstimatorCase, scale: Any) -> None:
+    contract.test_the_scale_of_columns_does_not_matter(case, scale)
+
+
+@each_case
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("batch_size", 0), ("batch_size", None), ("validation_fraction", -0.5), ("validation_fraction", None),
+     ("max_epochs", 1.5), ("max_epochs", "many"), ("learning_rate", "fast")],
+)  # fmt: skip
+def test_parameters_of_labels_that_mean_nothing_are_refused(case: EstimatorCase, option: str, value: Any) -> None:
+    contract.test_parameters_that_mean_nothing_are_refused_by_name(case, option, value)

@@ -8,11 +8,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from energate import InputError, refining
+from energate import InputError
 from energate.calibration import calibrate_labels
 from energate.refining import (
     LabelRows,
@@ -20,11 +19,16 @@ from energate.refining import (
     Neighbours,
     SetModel,
     ascend,
+    blurred,
+    flipped,
     label_autoencoder,
     neighbours,
     sampled_sets,
+    train_denoising,
     train_sets,
 )
+from energate.refining import _sets as sets_module
+from energate.refining import _training as training_module
 from energate.training import History
 
 L, D = 5, 3
@@ -195,10 +199,10 @@ def wide_model(relation: str, n_labels: int = 10, n_rows: int = 500, strength: f
 def test_chunks_of_pairs_change_nothing(relation: str, exact: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model, t, x = wide_model(relation), drawn(7, 10, seed=2), drawn(7, D, seed=3)
     near = neighbours(t, 4)
-    monkeypatch.setattr(refining, "EXACT", exact)
+    monkeypatch.setattr(sets_module, "EXACT", exact)
 
     def found(values: int) -> tuple[Any, Tensor]:
-        monkeypatch.setattr(refining, "PAIR_VALUES", values)
+        monkeypatch.setattr(sets_module, "PAIR_VALUES", values)
         beliefs = model.beliefs(t, x, near)
         return beliefs, model.best(beliefs, near)
 
@@ -207,14 +211,39 @@ def test_chunks_of_pairs_change_nothing(relation: str, exact: int, monkeypatch: 
         torch.testing.assert_close(found(values), whole, rtol=0, atol=1e-11)
 
 
+@pytest.mark.parametrize("exact", [10_000, 20])
+def test_without_gradients_the_same_beliefs_come_faster(exact: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sets_module, "EXACT", exact)
+    model, t, x = wide_model("xy"), drawn(7, 10, seed=2), drawn(7, D, seed=3)
+    slow = model.beliefs(t, x, neighbours(t, 4))
+    assert slow.seen.requires_grad
+    used: list[int] = []
+    fast = sets_module.sum_of_softplus
+    monkeypatch.setattr(sets_module, "sum_of_softplus", lambda u: used.append(1) or fast(u))
+    with torch.no_grad():
+        torch.testing.assert_close(model.beliefs(t, x, neighbours(t, 4)), slow, rtol=0, atol=1e-11)
+    assert used
+
+
+@pytest.mark.parametrize("n_units", [1, 5, 64, 65, 300])
+@pytest.mark.parametrize("scale", [0.0, 1.0, 30.0, 1e4])
+def test_a_sum_of_softplus_by_products_is_the_sum(n_units: int, scale: float) -> None:
+    u = scale * drawn(3, 4, n_units)
+    expected = torch.nn.functional.softplus(u, threshold=40).sum(-1)
+    torch.testing.assert_close(
+        sets_module.sum_of_softplus(u.float()).double(), expected, rtol=2e-6, atol=2e-6 * n_units
+    )
+    torch.testing.assert_close(sets_module.sum_of_softplus(u.clone()), expected, rtol=1e-12, atol=1e-13 * n_units)
+
+
 def test_few_exact_energies_keep_nearly_all_of_the_probability(monkeypatch: pytest.MonkeyPatch) -> None:
     model, x = wide_model("xy", 16, 2000, strength=0.25), drawn(60, D, seed=3)
     t = 3 * (2 * model.Y[::30][:60] - 1) + drawn(60, 16, seed=2)  # a base that is right more often than not
-    n_sets, n_exact = len(model.Y), refining.EXACT
+    n_sets, n_exact = len(model.Y), sets_module.EXACT
     assert n_sets > 1800
-    monkeypatch.setattr(refining, "EXACT", n_sets)
+    monkeypatch.setattr(sets_module, "EXACT", n_sets)
     true = model.seen_scores(t, x)
-    monkeypatch.setattr(refining, "EXACT", n_exact)
+    monkeypatch.setattr(sets_module, "EXACT", n_exact)
     scores = model.seen_scores(t, x)
     assert (scores <= true + 1e-10).all()  # a tangent of a convex function lies below it
     exact = (scores - true).abs() < 1e-10
@@ -229,7 +258,7 @@ def test_few_exact_energies_keep_nearly_all_of_the_probability(monkeypatch: pyte
 def test_the_tangent_knows_more_than_base_and_counts_alone(n_exact: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model, t, x = wide_model("xy"), 2 * drawn(60, 10, seed=2), drawn(60, D, seed=3)
     p = torch.softmax(model.seen_scores(t, x), 1)  # few enough to be exact
-    monkeypatch.setattr(refining, "EXACT", n_exact)
+    monkeypatch.setattr(sets_module, "EXACT", n_exact)
     by_tangent = (torch.softmax(model.seen_scores(t, x), 1) - p).abs().sum(1)
     plain = (model.beta * t + model.autoencoder.a[0]) @ model.Y.mT + model.prior(model.count)
     left_out = 1 - p.gather(1, plain.topk(n_exact, 1).indices).sum(1)
@@ -242,14 +271,14 @@ def test_a_vector_s_own_probability_is_exact_even_if_it_is_not_among_the_best(mo
     y = model.Y[:40]
     t = -6 * (2 * y - 1) + drawn(40, 10, seed=2)  # the base says the contrary
     true = model.log_probability(t, x, y)
-    monkeypatch.setattr(refining, "EXACT", 30)
+    monkeypatch.setattr(sets_module, "EXACT", 30)
     found = model.log_probability(t, x, y)
     assert (found <= 0).all()
     torch.testing.assert_close(found, true, rtol=0, atol=1e-2)
 
 
 def test_gradients_reach_all_weights_through_the_chosen_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refining, "EXACT", 8)
+    monkeypatch.setattr(sets_module, "EXACT", 8)
     model, t, x = set_model("xy", every_vector()), drawn(3, L, seed=2), drawn(3, D, seed=3)
 
     def total(*values: Tensor) -> Tensor:
@@ -291,8 +320,8 @@ class Largest(TorchDispatchMode):
 
 @pytest.mark.parametrize("relation", ["xy", "yy"])
 def test_no_tensor_has_more_than_two_large_sides(relation: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refining, "EXACT", 16)
-    monkeypatch.setattr(refining, "PAIR_VALUES", 2**10)
+    monkeypatch.setattr(sets_module, "EXACT", 16)
+    monkeypatch.setattr(sets_module, "PAIR_VALUES", 2**10)
     model, t, x = wide_model(relation, 60, 400), drawn(50, 60, seed=2), drawn(50, D, seed=3)
     near = neighbours(t, 5)  # of 400 label vectors
     with torch.no_grad(), Largest() as largest:
@@ -321,7 +350,7 @@ def test_a_step_looks_at_the_frequent_vectors_and_its_own(monkeypatch: pytest.Mo
     sets = LabelSets(torch.eye(6), torch.tensor([1.0, 9.0, 2.0, 8.0, 1.0, 3.0]), torch.arange(6))
     own = torch.tensor([4, 3, 4])
     assert sampled_sets(sets, own)[0] is None
-    monkeypatch.setattr(refining, "SAMPLED", 2)
+    monkeypatch.setattr(training_module, "SAMPLED", 2)
     among, place = sampled_sets(sets, own)
     assert among is not None
     assert among.tolist() == [1, 3, 4]
@@ -331,7 +360,7 @@ def test_a_step_looks_at_the_frequent_vectors_and_its_own(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("relation", ["xy", "yy"])
 def test_sampling_everything_is_the_whole_softmax(relation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, whole = fitted(relation)
-    monkeypatch.setattr(refining, "SAMPLED", 3)
+    monkeypatch.setattr(training_module, "SAMPLED", 3)
     again, history = fitted(relation)  # one batch of all rows: every vector is some row's own
     torch.testing.assert_close(history.loss, whole.loss, rtol=0, atol=1e-12)
     torch.testing.assert_close(again.state_dict(), model.state_dict(), rtol=0, atol=1e-10)
@@ -345,7 +374,7 @@ def test_sampling_everything_is_the_whole_softmax(relation: str, monkeypatch: py
 @pytest.mark.parametrize("relation", ["xy", "yy"])
 def test_validation_in_chunks_changes_nothing(relation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, whole = fitted(relation)
-    monkeypatch.setattr(refining, "VALID_VALUES", 3 * len(model.Y))
+    monkeypatch.setattr(training_module, "VALID_VALUES", 3 * len(model.Y))
     torch.testing.assert_close(fitted(relation)[1].validation, whole.validation, rtol=0, atol=1e-12)
 
 
@@ -358,26 +387,52 @@ def test_an_ascent_of_one_length_keeps_no_path() -> None:
     assert largest.values < of_path.values / 4
 
 
+# --- noise -----------------------------------------------------------------------------------------------------------
+
+
+class SeenBy(Exception):
+    """Carries what the first loss was asked of."""
+
+
+@pytest.mark.parametrize("noise", [flipped, blurred])
+@pytest.mark.parametrize("context_noise", [0.0, 0.7])
+def test_labels_and_columns_suffer_the_noise_that_is_asked_for(
+    noise: Any, context_noise: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Y, x = labels_of(4000), drawn(4000, D)
+    model = label_autoencoder("xy", L, D, 3, 4, torch.Generator().manual_seed(0)).double()
+
+    def loss(v: Tensor, context: Tensor, seen: Tensor) -> Tensor:
+        raise SeenBy(v, context, seen)
+
+    monkeypatch.setattr(model, "loss", loss)
+    rows = LabelRows(torch.zeros_like(Y), Y, x)
+    options: dict[str, Any] = {"learning_rate": 1e-3, "weight_decay": 0.0, "batch_size": 4000, "seed": 0}
+    with pytest.raises(SeenBy) as caught:
+        train_denoising(model, rows, 1, rows, 0.4, noise=noise, context_noise=context_noise, **options)
+    v, context, seen = caught.value.args
+    moved = (seen - v).abs()
+    if noise is flipped:
+        assert set(moved.unique().tolist()) == {0.0, 1.0}
+        assert float(moved.mean()) == pytest.approx(0.2, abs=0.02)
+    else:
+        assert float((seen - v).std()) == pytest.approx(0.4, rel=0.05)
+    # The rows come in another order, but they keep their spread, to which that of the noise is added.
+    assert float(context.var()) == pytest.approx(float(x.var()) + context_noise**2, rel=0.05)
+    assert torch.equal(context.sort(0).values, x.sort(0).values) == (context_noise == 0)
+
+
 # --- calibration of labels ---------------------------------------------------------------------------------------
 
 
-def cost(theta: np.ndarray, s: np.ndarray, y: np.ndarray) -> float:
-    u = theta[0] * (s - s.mean()) / s.std() + theta[1]
-    return float(np.logaddexp(0, u).sum() - (u * y).sum() + 0.005 * ((theta[0] - 1) ** 2 + theta[1] ** 2))
-
-
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
-def test_labels_are_calibrated_by_maximum_likelihood(scale: float) -> None:
-    rng = np.random.default_rng(0)
-    s = rng.normal(size=(200, 3)) * scale
-    y = (rng.random((200, 3)) < 1 / (1 + np.exp(-(2 * s / scale - 1)))).astype(float)
-    s = s + 3 * scale
-    slope, offset = calibrate_labels(torch.tensor(s), torch.tensor(y))
-    for label in range(3):
-        found = minimize(cost, [1.0, 0.0], (s[:, label], y[:, label]), tol=1e-12)
-        middle = slope[label] * s[:, label].mean() + offset[label]
-        ours = cost(np.array([slope[label] * s[:, label].std(), middle]), s[:, label], y[:, label])
-        assert ours <= found.fun + 1e-9 * abs(found.fun)
+def test_weights_of_calibrated_labels_count_like_repeated_rows() -> None:
+    s, weight = drawn(30, 2), torch.arange(30) % 3 + 1
+    y = (s + drawn(30, 2, seed=5) > 0).double()
+    found = calibrate_labels(s, y, weight.double())
+    expected = calibrate_labels(s.repeat_interleave(weight, 0), y.repeat_interleave(weight, 0))
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-8)
+    assert not torch.allclose(found[0], calibrate_labels(s, y)[0], rtol=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["never", "always", "separable", "constant", "reversed"])

@@ -7,13 +7,14 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from energate.errors import InputError
 
 GIS_STEPS = 30
 NEWTON_STEPS = 100
 SCALE_SPREAD, LEAST_SCALE = 0.5, 1e-3  # the prior on a scale; the least scale, as a share of the first
-LABEL_PRIOR = 0.01  # weight of the prior of `calibrate_labels`, in rows
+FLAT = 1e-9  # added to curvatures of `calibrate_labels`: scores that say nothing have none
 SOFT, SHARPEN = 10.0, 4.0  # spread of energies that Newton takes at once, and the factor from stage to stage
 
 
@@ -128,9 +129,9 @@ def calibrate_scales(energies: Tensor, labels: Tensor, weight: Tensor | None = N
 def calibrate_labels(scores: Tensor, labels: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Slopes and offsets (L,) in float64 for ``P(y_l = 1 | x) = sigmoid(slope_l s_l(x) + offset_l)``, label by label.
 
-    By maximum likelihood (Platt 1999), with a weak normal prior: on the slope around one that gives scores a spread of
-    1, and on the logit of a middling score around 0.  It decides where a label is always or never on.  No slope is
-    negative.
+    Platt (1999): cross-entropy with targets (N_on + 1) / (N_on + 2) and 1 / (N_off + 2) in place of 1 and 0, so that
+    slopes are finite even where scores separate a label, or it never changes.  Scores that speak against their own
+    label, which happens where few rows have it, get the best slope that is not negative: 0.
 
     Parameters
     ----------
@@ -145,35 +146,38 @@ def calibrate_labels(scores: Tensor, labels: Tensor, weight: Tensor | None = Non
             f"got {tuple(scores.shape)} and {tuple(labels.shape)}."
         )
     w = torch.ones(len(scores), 1).to(scores) if weight is None else weight.detach().to(scores).unsqueeze(1)
+    n_on, n_off = (w * labels).sum(0), (w * (1 - labels)).sum(0)
+    target = torch.where(labels > 0.5, (n_on + 1) / (n_on + 2), 1 / (n_off + 2))
     middle, unit = scores.mean(0), scores.std(0, correction=0)
     unit = torch.where(unit > 1e-9 * (1 + middle.abs()), unit, 1.0)  # a score that says nothing keeps its scale
     s = (scores - middle) / unit
-    slope, offset = torch.ones_like(unit), torch.zeros_like(unit)
-    value = _label_cost(slope, offset, s, labels, w)
-    size = torch.ones_like(unit)
+
+    def cost(slope: Tensor, offset: Tensor) -> Tensor:
+        logits = slope * s + offset
+        return (w * binary_cross_entropy_with_logits(logits, target, reduction="none")).sum(0)
+
+    alone = torch.logit((w * target).sum(0) / w.sum())  # the best offset without a slope
+    slope, offset, size = torch.zeros_like(alone), alone, torch.ones_like(alone)
+    value = cost(slope, offset)
     for _ in range(NEWTON_STEPS):
         p = torch.sigmoid(slope * s + offset)
-        miss, curve = w * (p - labels), w * p * (1 - p)
-        g_slope = (miss * s).sum(0) + LABEL_PRIOR * (slope - 1)
-        g_offset = miss.sum(0) + LABEL_PRIOR * offset
-        h_ss, h_so, h_oo = (curve * s * s).sum(0) + LABEL_PRIOR, (curve * s).sum(0), curve.sum(0) + LABEL_PRIOR
+        miss, curve = w * (p - target), w * p * (1 - p)
+        g_slope, g_offset = (miss * s).sum(0), miss.sum(0)
+        h_ss, h_so, h_oo = (curve * s * s).sum(0) + FLAT, (curve * s).sum(0), curve.sum(0) + FLAT
         determinant = h_ss * h_oo - h_so**2
         step_slope = (h_oo * g_slope - h_so * g_offset) / determinant
         step_offset = (h_ss * g_offset - h_so * g_slope) / determinant
-        new = (slope - size * step_slope).clamp(min=0), offset - size * step_offset
-        new_value = _label_cost(*new, s, labels, w)
+        new = slope - size * step_slope, offset - size * step_offset
+        new_value = cost(*new)
         better = new_value <= value + 16 * torch.finfo(torch.float64).eps * value.abs()
-        done = ((value - new_value).abs() <= 1e-12 * (1 + value.abs())) & better
+        done = ((value - new_value).abs() <= 1e-13 * (1 + value.abs())) & better
         slope, offset = torch.where(better, new[0], slope), torch.where(better, new[1], offset)
         value, size = torch.where(better, new_value, value), torch.where(better, 1.0, size / 2)
         if (done | (size < 1e-8)).all():
             break
+    # The cost is convex: with a best slope below 0, the best that is not negative is 0.
+    slope, offset = slope.clamp(min=0), torch.where(slope < 0, alone, offset)
     return slope / unit, offset - slope * middle / unit
-
-
-def _label_cost(slope: Tensor, offset: Tensor, s: Tensor, labels: Tensor, w: Tensor) -> Tensor:
-    losses = torch.nn.functional.binary_cross_entropy_with_logits(slope * s + offset, labels, reduction="none")
-    return (w * losses).sum(0) + LABEL_PRIOR / 2 * ((slope - 1) ** 2 + offset**2)
 
 
 def _derivatives(theta: Tensor, energies: Tensor, chosen: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,6 +5,7 @@ from energate.baselines._gated import GatedSoftmax
 from energate.baselines._hashcrbm import ConditionalRBM, HashCRBM, HashTable
 from energate.baselines._layers import DropoutMLP, StackedAutoencoderClassifier
 from energate.baselines._logcount import LogCountProjection
+from energate.baselines._meanlabels import MeanLabels
 from energate.baselines._multilabel import (
     EachLabel,
     LabelChains,
@@ -30,6 +31,7 @@ __all__ = [
     "LabelChains",
     "LogCountProjection",
     "MLkNN",
+    "MeanLabels",
     "RBMClassifier",
     "SVMLabels",
     "SVMSearch",

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from energate.baselines._multilabel import LabelClassifier, distinct, folds_of
-from energate.baselines._svmlabels import platt
 from energate.errors import InputError
 from energate.estimators._base import Array, draw_seed
+from energate.estimators._outputs import calibrated
 
 OBJECTIVES = ("hamming", "subset")
 #: what the powers of the counts and the scales of the logits are chosen from; of equals the first is taken
@@ -103,7 +103,7 @@ class LogCountProjection(LabelClassifier):
         logits = np.empty_like(Y)
         for learn, left_out in folds:
             logits[left_out] = _logits(clone(self.base).fit(X[learn], Y[learn]), X[left_out], Y.shape[1])
-        self.slope_, self.offset_ = platt(logits, Y)
+        self.slope_, self.offset_ = calibrated(logits, Y)
         t = self.slope_ * logits + self.offset_
         wrong = dict.fromkeys(itertools.product(TAUS, BETAS), 0.0)
         for learn, left_out in folds:

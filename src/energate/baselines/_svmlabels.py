@@ -10,8 +10,7 @@ from sklearn.svm import SVC
 from energate.baselines._multilabel import SeparateLabels, check_cost, folds_of, varying
 from energate.baselines._svm import KERNEL_VALUES, _gaussian, _scaler, find_gamma
 from energate.estimators._base import Array, draw_seed
-
-NEWTON_STEPS, HALVINGS, SMALL_SLOPE = 100, 40, 1e-10
+from energate.estimators._outputs import calibrated
 
 
 class SVMLabels(SeparateLabels):
@@ -50,7 +49,7 @@ class SVMLabels(SeparateLabels):
         for learn, left_out in folds:
             coef, intercept = self._solve(kernel[np.ix_(learn, learn)], Y[learn])
             margins[left_out] = kernel[np.ix_(left_out, learn)] @ coef + intercept
-        self.slope_, self.offset_ = platt(margins, Y)
+        self.slope_, self.offset_ = calibrated(margins, Y)
         coef, self.intercept_ = self._solve(kernel, Y)
         used = coef.any(axis=1)
         self.support_vectors_, self.coef_ = X[used], coef[used]
@@ -90,49 +89,3 @@ def expit(u: Array) -> Array:
     """1 / (1 + exp(-u)), without overflow."""
     small = np.exp(-np.abs(u))
     return np.where(u >= 0, 1.0, small) / (1 + small)
-
-
-def platt(scores: Array, Y: Array) -> tuple[Array, Array]:
-    """Slopes and offsets (L,) so that sigmoid(slope * score + offset) is the probability of each label.
-
-    Platt (1999): cross-entropy with targets (N_on + 1) / (N_on + 2) and 1 / (N_off + 2) in place of 1 and 0, so that
-    slopes are finite; by Newton steps, halved until they help (Lin, Lin & Weng 2007), for all labels at once.  Scores
-    that speak against their own label, which happens where few rows have it, get the best slope that is not
-    negative: 0.
-    """
-    n_on = Y.sum(axis=0)
-    target = np.where(Y > 0, (n_on + 1) / (n_on + 2), 1 / (len(Y) - n_on + 2))
-    centre, size = scores.mean(axis=0), scores.std(axis=0)
-    size = np.where(size > 0, size, 1.0)
-    z = (scores - centre) / size
-
-    def loss(a: Array, b: Array) -> Array:
-        u = a * z + b
-        total: Array = (np.logaddexp(0, u) - target * u).sum(axis=0)
-        return total
-
-    mean = target.mean(axis=0)
-    alone = np.log(mean / (1 - mean))  # the best offset without a slope
-    a, b, now = np.zeros_like(alone), alone, loss(np.zeros_like(alone), alone)
-    for _ in range(NEWTON_STEPS):
-        p = expit(a * z + b)
-        g_a, g_b = ((p - target) * z).sum(axis=0), (p - target).sum(axis=0)
-        if max(np.abs(g_a).max(), np.abs(g_b).max()) < SMALL_SLOPE * len(Y):
-            break
-        w = p * (1 - p)
-        h_aa, h_ab, h_bb = (w * z * z).sum(axis=0) + 1e-12, (w * z).sum(axis=0), w.sum(axis=0) + 1e-12
-        determinant = h_aa * h_bb - h_ab**2
-        d_a, d_b = (h_ab * g_b - h_bb * g_a) / determinant, (h_ab * g_a - h_aa * g_b) / determinant
-        step = np.ones_like(a)
-        for _ in range(HALVINGS):
-            enough = loss(a + step * d_a, b + step * d_b) <= now + 1e-4 * step * (g_a * d_a + g_b * d_b)
-            if enough.all():
-                break
-            step = np.where(enough, step, step / 2)
-        better = loss(a + step * d_a, b + step * d_b)
-        moves = better < now
-        if not moves.any():
-            break
-        a, b, now = np.where(moves, a + step * d_a, a), np.where(moves, b + step * d_b, b), np.minimum(better, now)
-    b, a = np.where(a < 0, alone, b), np.maximum(a, 0)
-    return a / size, b - a * centre / size

@@ -1,12 +1,16 @@
 """What a base classifier says of rows, whatever its form: scores (n, L), one for each label."""
 
+from abc import ABC
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.model_selection import KFold
 
+from energate.calibration import calibrate_labels
 from energate.errors import InputError
 
 Array = NDArray[np.float64]
@@ -100,10 +104,24 @@ def all_scores(fitted: Any, X: Any, labels: NDArray[np.bool_], constant: NDArray
     return scores
 
 
+class CrossFitted(ABC):
+    """A base that keeps, in ``out_of_fold_`` (n, L), what it said of each training row before it had seen it.
+
+    These are scores like those of its ``decision_function``.  They save whoever needs such scores the fits.
+    """
+
+    out_of_fold_: Array
+
+
 def out_of_fold(base: Any, X: Any, Y: NDArray[Any], n_folds: int, seed: int) -> Array:
     """Scores of every row from a copy of the base that was fitted without it: (n, L)."""
+    return scores_by_fold(base, X, Y, list(KFold(n_folds, shuffle=True, random_state=seed).split(Y)), "`base`")
+
+
+def scores_by_fold(base: Any, X: Any, Y: NDArray[Any], folds: Sequence[tuple[Any, Any]], name: str) -> Array:
+    """Scores of the rows left out of each fold, from a copy of the base fitted to the others: (n, L)."""
     scores = np.empty(Y.shape, dtype=np.float64)
-    for k, (train, rest) in enumerate(KFold(n_folds, shuffle=True, random_state=seed).split(Y)):
+    for k, (train, rest) in enumerate(folds):
         try:
             fitted = fit_base(base, X[train], Y[train])
             scores[rest] = all_scores(fitted, X[rest], varying(Y[train]), Y[train][0])
@@ -111,7 +129,26 @@ def out_of_fold(base: Any, X: Any, Y: NDArray[Any], n_folds: int, seed: int) -> 
             raise
         except Exception as error:
             raise InputError(
-                f"`base` could not be fitted in fold {k + 1} of {n_folds}: {type(error).__name__}: {error} Fit it "
+                f"{name} could not be fitted in fold {k + 1} of {len(folds)}: {type(error).__name__}: {error} Fit it "
                 "alone first to see what it needs; fewer folds (`cv`) leave more rows in each."
             ) from error
     return scores
+
+
+def fit_with_unseen_scores(base: Any, X: Any, Y: NDArray[Any], n_folds: int, seed: int) -> tuple[Any, Array]:
+    """A base fitted to all rows, and scores (n, L) of each row by one that has not seen it."""
+    labels = varying(Y)
+    if not isinstance(base, CrossFitted):
+        scores = out_of_fold(base, X, Y, n_folds, seed)
+        return fit_base(base, X, Y), scores
+    fitted = fit_base(base, X, Y)
+    scores = all_scores(None, X, np.zeros_like(labels), Y[0])
+    if labels.any():
+        scores[:, labels] = fitted.out_of_fold_
+    return fitted, scores
+
+
+def calibrated(scores: Array, Y: NDArray[Any]) -> tuple[Array, Array]:
+    """`calibrate_labels` of arrays: slopes and offsets (L,) that make logits of scores (n, L) of rows not seen."""
+    slope, offset = calibrate_labels(torch.as_tensor(scores), torch.as_tensor(Y))
+    return slope.numpy(), offset.numpy()

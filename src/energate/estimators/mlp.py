@@ -158,7 +158,7 @@ class LabelMLP(
                 raise InputError(f"`{name}` must be a number of at least 0 and below 1; got {value!r}.")
         if self.early_stopping and not self.validation_fraction:
             raise InputError("`validation_fraction` must be above 0; use early_stopping=False to hold no rows out.")
-        if self.scaling not in SCALINGS:
+        if self.scaling not in list(SCALINGS):  # a list in place of a name has no hash
             raise InputError(f"`scaling` must be one of {', '.join(SCALINGS)}; got {self.scaling!r}.")
         auto_epochs(self.max_epochs, 1, WANTED_STEPS, LEAST_EPOCHS)  # refuses what is no number of epochs
 

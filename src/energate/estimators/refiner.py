@@ -1,6 +1,7 @@
 """`EnergyRefiner`: any multi-label classifier, and an energy that knows which labels go together (GAES_XY, GAES_Y2)."""
 
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
@@ -13,10 +14,9 @@ from sklearn.utils import Tags, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from energate.calibration import calibrate_labels
 from energate.errors import InputError
 from energate.estimators._base import SCALINGS, Array, FittedMixin, default_size, draw_seed, resolve_device
-from energate.estimators._outputs import all_scores, fit_base, out_of_fold, varying
+from energate.estimators._outputs import all_scores, calibrated, fit_with_unseen_scores, varying
 from energate.estimators.mlp import LabelMLP
 from energate.refining import (
     RELATIONS,
@@ -34,7 +34,7 @@ from energate.training import History
 METHODS, OBJECTIVES = ("sets", "ascent"), ("hamming", "subset")
 GATES = (0.0, 0.25, 0.5, 0.75, 1.0)
 STEPS = (0, 1, 2, 3, 5, 10, 20)
-CHUNK = 2**22  # scores of candidates at once
+CHUNK = 2**20  # scores of candidates at once: 4 MiB, near what a processor's cache holds
 T_LIMIT = 12.0
 
 
@@ -152,10 +152,9 @@ class EnergyRefiner(ClassifierMixin, FittedMixin, BaseEstimator):  # type: ignor
             scores = self._scores(X)
         else:
             base = LabelMLP(device=self.device, random_state=seed) if self.base is None else self.base
-            scores = out_of_fold(base, X, Y, min(self.cv, len(X)), seed)
-            self.base_, self.varying_, self.constant_ = fit_base(base, X, Y), varying(Y), Y[0]
-        slope, offset = calibrate_labels(torch.as_tensor(scores), torch.as_tensor(Y))
-        self.slope_, self.offset_ = slope.numpy(), offset.numpy()
+            self.base_, scores = fit_with_unseen_scores(base, X, Y, min(self.cv, len(X)), seed)
+            self.varying_, self.constant_ = varying(Y), Y[0]
+        self.slope_, self.offset_ = calibrated(scores, Y)
         self.scaler_ = SCALINGS["standard"](X, np.ones(len(X)))
         rows = self._label_rows(scores, X, Y)
         order = np.random.RandomState(seed).permutation(len(X))
@@ -174,10 +173,13 @@ class EnergyRefiner(ClassifierMixin, FittedMixin, BaseEstimator):  # type: ignor
                 raise InputError(f"`{name}` must be one of {', '.join(names)}; got {getattr(self, name)!r}.")
         if self.prefit and self.base is None:
             raise InputError("prefit=True needs a fitted `base`; got None.")
-        if not 0 < self.validation_fraction < 1:
-            raise InputError(f"`validation_fraction` must be between 0 and 1; got {self.validation_fraction!r}.")
-        if self.cv < 2:
-            raise InputError(f"`cv` must be at least 2; got {self.cv!r}.")
+        for name, least in {"cv": 2, "n_neighbours": 0, "max_epochs": 0, "batch_size": 1}.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+                raise InputError(f"`{name}` must be at least {least}, and a whole number; got {value!r}.")
+        share: Any = self.validation_fraction
+        if isinstance(share, bool) or not isinstance(share, Real) or not 0 < float(share) < 1:
+            raise InputError(f"`validation_fraction` must be between 0 and 1; got {share!r}.")
 
     def _encode(self, Y: Any) -> NDArray[np.float64]:
         """Labels as 0 and 1, (n, L); a single column of labels of any kind becomes one column for each of them."""
@@ -207,7 +209,7 @@ class EnergyRefiner(ClassifierMixin, FittedMixin, BaseEstimator):  # type: ignor
         return LabelRows(*(torch.as_tensor(array, dtype=torch.float32).to(device) for array in arrays))
 
     def _train(self, train: LabelRows, valid: LabelRows, seed: int) -> History:
-        options = {"learning_rate": self.learning_rate, "weight_decay": self.weight_decay}
+        options: dict[str, Any] = {"learning_rate": self.learning_rate, "weight_decay": self.weight_decay}
         options |= {"batch_size": self.batch_size, "seed": seed}
         sets = LabelSets.of(train.Y)
         self.n_sets_ = len(sets.Y)
@@ -274,10 +276,14 @@ class EnergyRefiner(ClassifierMixin, FittedMixin, BaseEstimator):  # type: ignor
         plain = torch.sigmoid(rows.t.double()).cpu().numpy()
         if not amount:
             return plain, (plain > 0.5).astype(np.float64)
-        size = max(1, CHUNK // (len(self.model_.Y) if self.method == "sets" else rows.t.shape[1] * (self.n_steps_ + 1)))
+        size = self._rows_at_once(rows.t.shape[1])
         parts = [self._refine_some(rows.take(part)) for part in torch.arange(len(rows.t)).split(size)]
         refined, best = (np.concatenate(each) for each in zip(*parts, strict=True))
         return (1 - self.gate_) * plain + self.gate_ * refined, best
+
+    def _rows_at_once(self, n_labels: int) -> int:
+        """An ascent keeps a few values for each label, the sets one for each label vector."""
+        return max(1, CHUNK // (len(self.model_.Y) if self.method == "sets" else 4 * n_labels))
 
     def _refine_some(self, rows: LabelRows) -> tuple[Array, Array]:
         if self.method == "ascent":
@@ -296,7 +302,7 @@ class EnergyRefiner(ClassifierMixin, FittedMixin, BaseEstimator):  # type: ignor
     def _outputs(self, X: Any) -> tuple[Array, Array]:
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
-        return self.refine(self._scores(X), X)
+        return self._refine(self._label_rows(self._scores(X), X))
 
     def _scores(self, X: Array) -> Array:
         return all_scores(self.base_, X, self.varying_, self.constant_)
@@ -333,7 +339,7 @@ class EnergyRefiner(ClassifierMixin, FittedMixin, BaseEstimator):  # type: ignor
         X, Y = validate_data(self, X, Y, dtype=np.float64, multi_output=True, reset=False)
         Y = self._known_labels(Y)
         rows = self._label_rows(self._scores(X), X, Y)
-        size = max(1, CHUNK // (len(self.model_.Y) if self.method == "sets" else Y.shape[1]))
+        size = self._rows_at_once(Y.shape[1])
         with torch.no_grad():
             parts = [self._liking(rows.take(part)) for part in torch.arange(len(X)).split(size)]
         return torch.cat(parts).double().cpu().numpy()

@@ -1,39 +1,19 @@
-"""Labels that belong together: energies of label vectors, and predictions refined by them.
+"""The distribution over label vectors: candidates, their scores, and what follows from them."""
 
-A base classifier gives logits t (N, L), one label at a time.  An auto-encoder with sigmoid outputs over label vectors
-y, with the row x as context (`GatedUnits`, E(y|x)) or without (`CovarianceUnits`, E(y)), knows which labels go
-together.  Two ways to use it:
-
-- ascent (`algo:SOLRG`): from the base's own y follow the energy uphill, `energate.trajectory`;
-- sets: a distribution over candidates, the label vectors seen in training and the base's own with its neighbours,
-
-      P(Y|x) = softmax over candidates of  <Y, beta * t> + tau log(count(Y) + 1/2) + E(Y|x)
-
-  whose marginals, or whose best vector, are the prediction.
-
-What is large: N rows, L labels, S label vectors seen.  Everything here is at most (N, S), (N, L) or (S, L), so rows
-are given in chunks of some millions of scores.  With relation yy the energies are (S,), shared by the rows.  With xy
-every pair of a row and a vector has its own: the `EXACT` most promising of each row take the energy, the others its
-tangent, a lower bound.
-"""
-
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from energate.autoencoder import Autoencoder
-from energate.dynamics import LOGIT_LIMIT, trajectory
 from energate.errors import InputError
-from energate.training import History, minimise, row_batches
 from energate.units import CovarianceUnits, GatedUnits, project
 
 RELATIONS = ("xy", "yy")
 EXACT = 256  # label vectors of a row that take the energy itself, relation xy
 PAIR_VALUES = 2**18  # factors of pairs at once: what stays in a processor's cache is several times faster
+FACTORS = 64  # sigmoids in a product: 2^-64 is far from the least number of float32
 UNSEEN = 0.5  # added to every count, so that a vector never seen has a logarithm
 
 
@@ -77,6 +57,19 @@ class Beliefs(NamedTuple):
     own: Tensor | None  # (N, 1 + J): the vector itself, then with each label flipped; -inf where it was seen
 
 
+def sum_of_softplus(u: Tensor) -> Tensor:
+    """The potential of sigmoid units, values only and with u used up: (..., M) to (...), in half the time.
+
+    softplus(u) = relu(u) - log sigmoid(|u|), and a product of `FACTORS` sigmoids, each at least 1/2, needs one log.
+    """
+    total = u.sum(-1)
+    u.abs_()
+    total.add_(u.sum(-1)).div_(2)
+    for part in u.sigmoid_().split(FACTORS, -1):
+        total.sub_(part.prod(-1).log_())
+    return total
+
+
 class SetModel(nn.Module):
     """P(Y|x) over candidate label vectors, from a base's logits and the energy of an auto-encoder over labels."""
 
@@ -102,12 +95,24 @@ class SetModel(nn.Module):
         return self.tau * torch.log(count + UNSEEN)
 
     def pair_energies(self, q: Tensor, gate: Tensor | None) -> Tensor:
-        """Sum of potentials for factors (N, S, F), or (1, S, F) for the same candidates of all rows: (N, S)."""
-        if gate is None:
-            return torch.cat([self._potentials(part, None) for part in q.split(self._rows_at_once(q))])
+        """Sum of potentials for factors (N, S, F), each row its own candidates: (N, S)."""
         size = self._rows_at_once(q)
-        own = q.split(size) if len(q) == len(gate) else [q] * -(-len(gate) // size)
-        return torch.cat([self._potentials(*parts) for parts in zip(own, gate.split(size), strict=True)])
+        gates = [None] * -(-len(q) // size) if gate is None else gate.split(size)
+        return torch.cat([self._potentials(*parts) for parts in zip(q.split(size), gates, strict=True)])
+
+    def shared_energies(self, q: Tensor, gate: Tensor) -> Tensor:
+        """Sum of potentials for factors (S, F), the same candidates for all rows: (N, S)."""
+        size = self._rows_at_once(q.unsqueeze(0))
+        # The gate goes into the weights, which are smaller than gated factors: one product makes all of u.  A factor
+        # that is always 1 carries the bias.
+        one = torch.ones_like
+        q, gate = torch.cat([q, one(q[:, :1])], 1), torch.cat([gate, one(gate[:, :1])], 1)  # (S, F + 1), (N, F + 1)
+        W = torch.cat([self.units.W_h[0].mT, self.units.b])  # (F + 1, M)
+        found = []
+        for part in gate.split(size):
+            weights = (part.mT.unsqueeze(2) * W.unsqueeze(1)).flatten(1)  # (F + 1, n * M)
+            found.append(self._potential((q @ weights).unflatten(1, (len(part), -1))).mT)  # (n, S)
+        return torch.cat(found)
 
     def _rows_at_once(self, q: Tensor) -> int:
         return max(1, PAIR_VALUES // (q.shape[1] * max(q.shape[2], self.units.n_hidden)))
@@ -120,7 +125,11 @@ class SetModel(nn.Module):
             assert gate is not None
             q = gate.unsqueeze(1) * q  # (N, S, F)
             u = project(q.flatten(0, 1), units.W_h, units.b)  # `from_factors` without two copies of that size
-        return (units.activation.potential(u) / units.repeats)[0].unflatten(0, q.shape[:2])
+        return self._potential(u)[0].unflatten(0, q.shape[:2])
+
+    def _potential(self, u: Tensor) -> Tensor:
+        values_only = not torch.is_grad_enabled() and self.units.activation.name == "sigmoid"
+        return (sum_of_softplus(u) if values_only else self.units.activation.potential(u)) / self.units.repeats
 
     def _gate(self, x: Tensor | None) -> Tensor | None:
         if isinstance(self.units, CovarianceUnits):
@@ -156,7 +165,7 @@ class SetModel(nn.Module):
         the probability where energies differ by about 1 and the base's logits are about 3; less if it knows little.
         """
         if scores.shape[1] <= EXACT:
-            return scores + self.pair_energies(q.unsqueeze(0), gate)
+            return scores + self.shared_energies(q, gate)
         units = self.units
         assert isinstance(units, GatedUnits)  # only they have a gate
         q_0 = units.factors(torch.sigmoid(t))[0]  # (N, F)
@@ -255,123 +264,3 @@ def neighbours(t: Tensor, n_flips: int) -> Neighbours:
     """The base's own label vector, and its least certain labels."""
     flips = t.abs().topk(min(n_flips, t.shape[1]), dim=1, largest=False).indices
     return Neighbours((t > 0).to(t.dtype), flips)
-
-
-# --- training ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class LabelRows:
-    """Rows with the base's logits t (N, L), labels Y (N, L) of 0 and 1, and columns x (N, D)."""
-
-    t: Tensor
-    Y: Tensor
-    x: Tensor
-
-    def take(self, rows: Tensor) -> "LabelRows":
-        """Some of them."""
-        return LabelRows(self.t[rows], self.Y[rows], self.x[rows])
-
-
-SAMPLED = 4096  # of more label vectors than this, a training step looks at the most frequent and at its rows' own
-VALID_VALUES = 2**22  # scores at once in validation
-SET_NLL = 0.3  # weight of the likelihood of label vectors, per label, beside that of single labels
-TINY = 1e-6
-
-
-def sampled_sets(sets: LabelSets, own: Tensor) -> tuple[Tensor | None, Tensor]:
-    """The label vectors that a step with rows of vectors ``own`` looks at, None for all, and where own are in them."""
-    if len(sets.Y) <= SAMPLED:
-        return None, own
-    frequent = sets.count.topk(SAMPLED).indices
-    among, place = torch.unique(torch.cat([frequent, own]), return_inverse=True)
-    return among, place[SAMPLED:]
-
-
-def train_sets(
-    model: SetModel, rows: LabelRows, sets: LabelSets, epochs: int, valid: LabelRows, **options: Any
-) -> History:
-    """Train the distribution over label vectors by likelihood: of labels, mixed with the base's, and of whole vectors.
-
-    With more than `SAMPLED` label vectors a step normalises over the most frequent and those of its own rows (a
-    sampled softmax), so that its memory does not grow; validation looks at all.  The epoch with the best log-loss of
-    validation labels is kept.  ``options`` are those of `minimise`, and a ``batch_size`` and a ``seed``.
-    """
-    batches = row_batches(len(rows.t), options.pop("batch_size"), options.pop("seed"), rows.t.device)
-    mix = nn.Parameter(rows.t.new_zeros(()))  # how much of the marginals, as a logit
-
-    def mixture(t: Tensor, log_p: Tensor, Y: Tensor) -> Tensor:
-        return torch.lerp(torch.sigmoid(t), log_p.exp() @ Y, torch.sigmoid(mix)).clamp(TINY, 1 - TINY)
-
-    def loss(batch: Tensor) -> Tensor:
-        part = rows.take(batch)
-        among, own = sampled_sets(sets, sets.of_row[batch])
-        log_p = torch.log_softmax(model.seen_scores(part.t, part.x, own, among), 1)
-        Y = model.Y if among is None else model.Y[among]
-        of_labels = F.binary_cross_entropy(mixture(part.t, log_p, Y), part.Y)
-        return of_labels + SET_NLL / part.Y.shape[1] * F.nll_loss(log_p, own)
-
-    def validate() -> Tensor:
-        total = valid.t.new_zeros(())
-        for some in torch.arange(len(valid.t), device=valid.t.device).split(max(1, VALID_VALUES // len(model.Y))):
-            part = valid.take(some)
-            log_p = torch.log_softmax(model.seen_scores(part.t, part.x), 1)
-            total += F.binary_cross_entropy(mixture(part.t, log_p, model.Y), part.Y, reduction="sum")
-        return total / valid.Y.numel()
-
-    matrices = [parameter for parameter in model.parameters() if parameter.ndim == 3 and parameter.shape[1] > 1]
-    others = [parameter for parameter in model.parameters() if all(parameter is not matrix for matrix in matrices)]
-    decay = options.pop("weight_decay")
-    groups = [{"params": matrices, "weight_decay": decay}, {"params": [*others, mix], "weight_decay": 0.0}]
-    return minimise(
-        loss, groups, batches, epochs=epochs, optimizer="adamw", schedule="cosine", validate=validate, **options
-    )
-
-
-def train_denoising(
-    model: Autoencoder, rows: LabelRows, epochs: int, valid: LabelRows, noise_level: float, **options: Any
-) -> History:
-    """Train an auto-encoder to restore label vectors with flipped labels, by cross-entropy (the paper's loss_2)."""
-    seed = options.pop("seed")
-    batches = row_batches(len(rows.t), options.pop("batch_size"), seed, rows.t.device)
-    draws = torch.Generator(rows.t.device).manual_seed(seed)
-    context = model.context_width > 0
-
-    def losses(part: LabelRows, generator: torch.Generator) -> Tensor:
-        flip = torch.rand(part.Y.shape, generator=generator, device=part.Y.device) < noise_level / 2
-        seen = torch.where(flip, 1 - part.Y, part.Y)
-        return model.loss(part.Y, part.x if context else None, seen=seen).mean()
-
-    def validate() -> Tensor:  # always under the same noise
-        return losses(valid, torch.Generator(valid.Y.device).manual_seed(seed))
-
-    return minimise(
-        lambda batch: losses(rows.take(batch), draws),
-        model.parameters(),
-        batches,
-        epochs=epochs,
-        optimizer="adamw",
-        schedule="cosine",
-        validate=validate,
-        **options,
-    )
-
-
-def ascend(model: Autoencoder, t: Tensor, x: Tensor, steps: Sequence[int]) -> list[Tensor]:
-    """The logits after each of some numbers of steps uphill in energy, from a base's: each (N, L) (`algo:SOLRG`).
-
-    NOTE[DIFF] the paper prints a minus sign, which goes downhill, and "or" where its loop needs "and" (E17, E18).
-    """
-    limit = LOGIT_LIMIT
-    t = t.clamp(-limit, limit)
-    context = x if model.context_width else None
-    start = torch.sigmoid(t.double()).to(t)
-    # The points on the way take the most memory: one number of steps needs only the last.
-    walk = trajectory(model, start, context, max_steps=max(steps), keep_path=len(steps) > 1)
-    points = walk.points if walk.path is None else walk.path[:, 0]  # (1 or T + 1, N, L)
-
-    def logits(step: int) -> Tensor:
-        point = points[min(step, len(points) - 1)]
-        return torch.logit(point.double()).clamp(-limit, limit).to(t) if step else t
-
-    return [logits(step) for step in steps]
