@@ -172,6 +172,17 @@ def openml_yeast(**options: object) -> SimpleNamespace:
     )
 
 
+def test_scikit_learn_takes_what_is_asked_of_it(tmp_path: Path, monkeypatch) -> None:
+    """Without a stand-in for the whole function: its parameters are checked before it looks for a network."""
+
+    def offline(*_: object, **__: object) -> None:
+        raise URLError("no network")
+
+    monkeypatch.setattr("sklearn.datasets._openml.urlopen", offline)
+    with pytest.raises(InputError, match=r"openml: data set 40597 cannot be fetched \(URLError\)"):
+        load_multilabel("yeast", source="openml", cache=tmp_path)
+
+
 def test_what_the_network_gives_is_made_a_data_set(monkeypatch) -> None:
     monkeypatch.delenv(_files.VARIABLE, raising=False)
     monkeypatch.setattr(multilabel, "fetch_openml", openml_yeast)

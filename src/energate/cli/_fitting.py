@@ -288,9 +288,11 @@ def _of_anomalies(model: Any, X: Any, y: Any) -> dict[str, Any]:
 
 
 def _calibration_error(log_proba: Any, wrong: Any) -> float:
-    from energate.experiments.measures import _reliability
+    import numpy as np
 
-    return float(_reliability(log_proba, wrong)["ece"])
+    from energate.reliability import reliability
+
+    return float(reliability(np.exp(log_proba.max(1)), ~wrong)["ece"])
 
 
 _MEASURES: dict[str, Callable[[Any, Any, Any], dict[str, Any]]] = {

@@ -3,6 +3,7 @@
 import difflib
 import hashlib
 import os
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,7 +138,11 @@ def _from_openml(
         raise NotHereError(f"{about.name} is not taken from there")
     home = None if cache is None else os.fspath(cache)
     try:
-        bunch = fetch_openml(data_id=about.openml, data_home=home, as_frame=False, parser="liac-arff", n_retries=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that it tries again
+            bunch = fetch_openml(
+                data_id=about.openml, data_home=home, as_frame=False, parser="liac-arff", n_retries=1, delay=0.1
+            )
     except OSError as error:  # urllib's errors are OSErrors
         raise NotHereError(f"data set {about.openml} cannot be fetched ({type(error).__name__})") from error
     except ValueError as error:  # a wrong sum, or a data set that was taken back

@@ -16,8 +16,9 @@ from energate.datasets import load_multilabel, make_correlated_labels, split_row
 from energate.experiments.labels import SYSTEMS, Base, Mean, Refined, Remembered, label_space
 from energate.experiments.spaces import Config
 from energate.experiments.systems import FAILURES, Array, Trial, choose
+from energate.reliability import reliability
 
-BINS, SHOWN_LABELS = 10, 60
+SHOWN_LABELS = 60
 N_CORRELATED = 2000  # rows of the set that is made by rule
 
 
@@ -167,19 +168,7 @@ def measure(p: Array, predicted: Array, Y: Array) -> dict[str, Any]:
         "test_error": round(100 * float((predicted != Y).mean()), 4),
         "test_log_loss": round(log_loss(p, Y), 6),
         "measures": {**{name: round(100 * float(value), 4) for name, value in percents.items()}, "brier": brier},
-        "reliability": _reliability(p.ravel(), Y.ravel()),
-    }
-
-
-def _reliability(p: Array, on: Array) -> dict[str, Any]:
-    """How often labels are on that are given a probability, in ten equal bins of it."""
-    bins = np.minimum((p * BINS).astype(int), BINS - 1)
-    count, sure, right = (np.bincount(bins, weights, BINS) for weights in (None, p, on))
-    return {
-        "count": count.astype(int).tolist(),
-        "confidence": [round(100 * min(1.0, s / n), 3) if n else None for s, n in zip(sure, count, strict=True)],
-        "accuracy": [round(100 * r / n, 3) if n else None for r, n in zip(right, count, strict=True)],
-        "ece": round(100 * float(np.abs(sure - right).sum() / len(p)), 4),
+        "reliability": reliability(p.ravel(), Y.ravel()),
     }
 
 

@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from energate.datasets import Dataset
 from energate.experiments.systems import Array, Labels, System
+from energate.reliability import reliability
 from energate.training import History
 
 SCHEMA = 1
-MISTAKES, POINTS, BINS, ENERGY_BINS = 12, 50, 10, 40
+MISTAKES, POINTS, ENERGY_BINS = 12, 50, 40
 HISTOGRAM_ROWS = 5000
 
 
@@ -41,7 +42,7 @@ def measure(system: System, model: Any, data: Dataset, pictures: bool) -> dict[s
         "valid_log_loss": _log_loss(valid_log_proba, data.y_valid),
         "confusion": _confusion(data.y_test, predicted, len(classes)),
         "wrong": base64.b64encode(np.packbits(wrong).tobytes()).decode(),
-        "reliability": None if log_proba is None else _reliability(log_proba, wrong),
+        "reliability": None if log_proba is None else reliability(np.exp(log_proba.max(1)), ~wrong),
         "energies": _energies(system.energies(model, data.X_test[:: _step(data)]), data.y_test[:: _step(data)]),
         "curves": {stage: _curve(history) for stage, history in system.curves(model).items()},
         "extra": {},
@@ -79,21 +80,6 @@ def _confusion(true: Labels, predicted: Labels, n_classes: int) -> list[list[int
     np.add.at(counts, (true, predicted), 1)
     rows: list[list[int]] = counts.tolist()
     return rows
-
-
-def _reliability(log_proba: Array, wrong: NDArray[np.bool_]) -> dict[str, Any]:
-    """Confidence against accuracy, in ten equal bins of confidence."""
-    confidence = np.exp(log_proba.max(1))
-    bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
-    count = np.bincount(bins, minlength=BINS)
-    sure = np.bincount(bins, confidence, BINS)
-    right = np.bincount(bins, ~wrong, BINS)
-    return {
-        "count": count.tolist(),
-        "confidence": [round(100 * s / n, 3) if n else None for s, n in zip(sure, count, strict=True)],
-        "accuracy": [round(100 * r / n, 3) if n else None for r, n in zip(right, count, strict=True)],
-        "ece": round(100 * float(np.abs(sure - right).sum() / len(wrong)), 4),
-    }
 
 
 def _energies(energies: Array | None, labels: Labels) -> dict[str, Any] | None:

@@ -1,0 +1,24 @@
+"""Probabilities against what happened: the numbers of a reliability diagram, and the expected calibration error."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+BINS = 10
+
+
+def reliability(p: NDArray[Any], happened: NDArray[Any]) -> dict[str, Any]:
+    """In ten equal bins of p (n,): how many, their mean p and the share that happened, in percent (None where empty).
+
+    ``"ece"`` is the mean distance of the two over bins, weighted by counts, in percent.
+    """
+    bins = np.minimum((p * BINS).astype(int), BINS - 1)
+    count = np.bincount(bins, minlength=BINS)
+    sure, right = (np.bincount(bins, weights, BINS) for weights in (p, happened))
+    return {
+        "count": count.tolist(),
+        "confidence": [round(100 * min(1.0, s / n), 3) if n else None for s, n in zip(sure, count, strict=True)],
+        "accuracy": [round(100 * r / n, 3) if n else None for r, n in zip(right, count, strict=True)],
+        "ece": round(100 * float(np.abs(sure - right).sum() / len(p)), 4),
+    }
