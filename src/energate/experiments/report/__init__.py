@@ -8,6 +8,7 @@ import io
 import os
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from energate.errors import InputError
@@ -48,9 +49,15 @@ def write_report(results: str | os.PathLike[str], output: str | os.PathLike[str]
     return {name: path for name, (path, _) in texts.items()}
 
 
-def markdown_table(results: str | os.PathLike[str]) -> str:
-    """The headline table of each table of results, as Markdown."""
-    return _markdown(compare(_read(results)))
+def markdown_table(results: str | os.PathLike[str], systems: Sequence[str] | None = None) -> str:
+    """The headline table of each table of results, as Markdown; of these systems only, where some are named."""
+    found = _read(results)
+    if systems is not None:
+        unknown = set(systems) - {cell.system for cell in found.cells}
+        if unknown:
+            raise InputError(f"{results!s} has no results of {', '.join(sorted(unknown))}. Name systems that were run.")
+        found = replace(found, cells=[cell for cell in found.cells if cell.system in systems])
+    return _markdown(compare(found))
 
 
 def _read(results: str | os.PathLike[str]) -> Results:
