@@ -41,7 +41,7 @@ types: $(INSTALLED)  ## mypy
 	@$(RUN) -m mypy
 
 unit: $(INSTALLED)  ## the tests alone
-	@$(RUN) -m pytest -q
+	@$(RUN) -m pytest -q -n auto --dist worksteal
 
 docs: $(INSTALLED)  ## build the documentation, its gallery executed; goes to docs/_build/html
 	@$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements-docs.txt
