@@ -111,12 +111,16 @@ SYSTEMS: dict[str, Base | Mean | Refined] = {
     "chains": _on_cpu(chain_labels),
     "mlknn": Base(lambda config, device, seed: MLkNN(**config)),  # noqa: ARG005
     "boosting": _on_cpu(boosted_labels),
+    "logreg-sets-y2": Refined("logreg", _refiner("yy", "sets", "hamming")),
+    "logreg-sets-y2-subset": Refined("logreg", _refiner("yy", "sets", "subset")),
 }
 
-#: the first words of the names of systems that share fits: one process fits them one after another
-_TOGETHER = ("mlp", "gaes", "sets", "projection", "svm", "mean")
-FAMILIES = {"refined": tuple(name for name in SYSTEMS if name.split("-")[0] in _TOGETHER)}
-FAMILIES |= {name: (name,) for name in SYSTEMS if name not in FAMILIES["refined"]}
+#: systems that share fits, by the first words of their names: one process fits them one after another
+_KIN = dict.fromkeys(("mlp", "gaes", "sets", "projection", "svm", "mean"), "refined")
+FAMILIES: dict[str, tuple[str, ...]] = {}
+for _name in SYSTEMS:
+    _family = _KIN.get(_name.split("-")[0], _name.split("-")[0])
+    FAMILIES[_family] = (*FAMILIES.get(_family, ()), _name)
 
 #: what is left out, as it would take hours
 TOO_LONG = {

@@ -122,9 +122,11 @@ _TABLE2 = Table(
         "chains": "chains",
         "mlknn": "ML-kNN",
         "boosting": "boosting",
+        "logreg-sets-y2": "LogReg, sets Y2",
+        "logreg-sets-y2-subset": "LogReg, sets Y2, best set",
     },
     ours=(
-        *("gaes-xy", "gaes-y2", "sets-xy", "sets-y2", "sets-y2-subset"),
+        *("logreg-sets-y2", "logreg-sets-y2-subset", "gaes-xy", "gaes-y2", "sets-xy", "sets-y2", "sets-y2-subset"),
         *("svm-sets-y2", "svm-sets-y2-subset", "mean-sets-xy", "mean-sets-y2", "mean-sets-y2-subset"),
     ),
     apart={},
