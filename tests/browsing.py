@@ -19,14 +19,14 @@ STROKES = {
 }
 
 
-def settle(page: Any) -> None:
-    """Wait until no answer is on its way."""
-    page.wait_for_timeout(400)  # longer than the page waits before it asks
+def settle(page: Any, part: str = "") -> None:
+    """Wait until no answer is on its way, to the page or to a part of it."""
+    page.wait_for_timeout(50)  # the page says at once that it is busy, but after the events that are still on their way
     page.wait_for_selector("#verdict:not(:empty)")
-    page.wait_for_selector("[aria-busy=true]", state="detached")
+    page.wait_for_selector(f"{part}[aria-busy=true]", state="detached")
 
 
-def draw(page: Any, digit: int, size: float = 1.0, shift: float = 0.0) -> list[float]:
+def draw(page: Any, digit: int, size: float = 1.0, shift: float = 0.0, wait_for: str = "") -> list[float]:
     """Draw with the mouse; the row that the page asks the server about."""
     page.get_by_role("button", name="Clear").click()
     pad = page.locator("canvas.pad").bounding_box()
@@ -51,7 +51,7 @@ def draw(page: Any, digit: int, size: float = 1.0, shift: float = 0.0) -> list[f
         for point in points[1:]:
             page.mouse.move(*point, steps=4)
         page.mouse.up()
-    settle(page)
+    settle(page, wait_for)
     page.remove_listener("request", note)
     row: list[float] = asked[-1]  # on a slow machine there may be others before the drawing is complete
     return row

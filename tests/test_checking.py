@@ -231,13 +231,13 @@ def test_a_refiner_without_its_base_is_checked_and_not_explained(tmp_path: Path)
     np.savez(tmp_path / "rows.npz", X=X)
     assert "the base is not part of the energy" in call("check", tmp_path / "labels.zip").stdout
     told = refused("explain", tmp_path / "labels.zip", tmp_path / "rows.npz")
-    assert "saved without its base, a MultiOutputClassifier" in told
+    assert "the base, a MultiOutputClassifier, is not in its file" in told
 
 
 def test_a_function_as_units_is_named(tmp_path: Path) -> None:
     save(EnergyScorer(UntiedUnits, **SMALL).fit(X), tmp_path / "own.zip")
     for command in (("check", tmp_path / "own.zip"), ("export", tmp_path / "own.zip", "--onnx", tmp_path / "own.onnx")):
-        assert "the function UntiedUnits as `units`, which is not in the file" in refused(*command)
+        assert "a function of Python, UntiedUnits, as `units`, which is not in its file" in refused(*command)
 
 
 def test_the_command_as_a_process(saved: dict[str, Path]) -> None:

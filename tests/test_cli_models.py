@@ -165,6 +165,7 @@ def test_fit_anomaly_with_a_target_measures_and_does_not_train_on_it() -> None:
 def test_fit_several_labels(shelf: Path) -> None:
     result = call("fit", shelf / "labels.csv", "--targets", "label_0,label_1", "--drop", "label_2", "-o", "m", *FAST)
     assert "wrong labels" in result.stdout
+    assert [line.partition(":")[0] for line in result.stderr.splitlines()[:2]] == ["train", "train, model 2"]  # folds
     assert "rows with a wrong label" in result.stdout
     columns = read_columns("m")
     assert columns is not None
@@ -176,6 +177,7 @@ def test_fit_several_labels(shelf: Path) -> None:
 def test_an_array_of_labels_is_named_as_a_whole() -> None:
     data = make_correlated_labels(60, seed=0)
     np.savez("t.npz", X=data.X, Y=data.Y, label_names=[f"t{i}" for i in range(data.Y.shape[1])])
+    assert "or the columns of an array: --targets Y. There are" in refused("fit", "t.npz", "--task", "multilabel")
     call("fit", "t.npz", "--targets", "Y", "-o", "m.zip", *FAST)
     columns = read_columns("m.zip")
     assert columns is not None
@@ -468,7 +470,7 @@ def test_refine_takes_what_another_program_says() -> None:
     words = refused("refine", "m.zip", "logits.csv", "--base-prefix", "p_", "-o", "c.csv")
     assert "must be a probability, from 0 to 1 (--base-scores logits takes others)" in words
     assert words.startswith("Error: logits.csv, line ")
-    assert "which is not in the files" in refused("predict", "m.zip", "p.csv")
+    assert "is not in its file. Put what it says" in refused("predict", "m.zip", "p.csv")
 
 
 # --- real processes --------------------------------------------------------------------------------------------
@@ -506,12 +508,19 @@ def scorer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table that keeps a command busy for some seconds."""
+    path = tmp_path_factory.mktemp("big") / "big.csv"
+    wide(path, 60)
+    return path
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)])
-def test_an_interrupted_run_leaves_what_was_there(scorer: Path, number: int, code: int) -> None:
-    wide(Path("big.csv"), 100)
+def test_an_interrupted_run_leaves_what_was_there(scorer: Path, big: Path, number: int, code: int) -> None:
     Path("out.csv").write_text("precious")
-    with start("score", scorer, "big.csv", "-o", "out.csv") as process:
+    with start("score", scorer, big, "-o", "out.csv") as process:
         deadline = time.monotonic() + 120
         while not any(part.stat().st_size for part in Path().glob(".out.csv.*.part")):
             assert process.poll() is None, process.communicate()
@@ -523,26 +532,25 @@ def test_an_interrupted_run_leaves_what_was_there(scorer: Path, number: int, cod
     assert Path("out.csv").read_text() == "precious"
     if number != signal.SIGKILL:
         assert errors == "Stopped. Nothing was written; a file that was there is as it was.\n"
-        assert sorted(os.listdir()) == ["big.csv", "out.csv"]
+        assert os.listdir() == ["out.csv"]
 
 
 @pytest.mark.slow
-def test_a_file_that_may_not_grow_leaves_nothing(scorer: Path) -> None:
-    wide(Path("t.csv"), 8)
+def test_a_file_that_may_not_grow_leaves_nothing(scorer: Path, big: Path) -> None:
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (MEGABYTE, MEGABYTE))
 
-    with start("score", scorer, "t.csv", "-o", "out.csv", preexec_fn=limit) as process:
+    with start("score", scorer, big, "-o", "out.csv", preexec_fn=limit) as process:
         _, errors = process.communicate(timeout=120)
     assert process.returncode == 2, errors
     assert errors.startswith("Error: out.csv cannot be written (File too large)")
     assert errors.count("\n") == 1
-    assert os.listdir() == ["t.csv"]
+    assert os.listdir() == []
 
 
 @pytest.mark.slow
-def test_a_full_disk_leaves_nothing(scorer: Path) -> None:
+def test_a_full_disk_leaves_nothing(scorer: Path, big: Path) -> None:
     Path("disk").mkdir()
     mounted = shutil.which("mount") and subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", "disk"], capture_output=True, check=False
@@ -550,8 +558,7 @@ def test_a_full_disk_leaves_nothing(scorer: Path) -> None:
     if not mounted or mounted.returncode:
         pytest.skip("a small disk cannot be mounted here")
     try:
-        wide(Path("t.csv"), 8)
-        with start("score", scorer, "t.csv", "-o", "disk/out.csv") as process:
+        with start("score", scorer, big, "-o", "disk/out.csv") as process:
             _, errors = process.communicate(timeout=120)
         assert process.returncode == 2, errors
         assert "cannot be written (No space left on device)" in errors
@@ -561,9 +568,8 @@ def test_a_full_disk_leaves_nothing(scorer: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_reader_that_leaves_ends_the_run_quietly(scorer: Path) -> None:
-    wide(Path("t.csv"), 20)
-    with start("score", scorer, "t.csv", "-o", "-") as process:
+def test_a_reader_that_leaves_ends_the_run_quietly(scorer: Path, big: Path) -> None:
+    with start("score", scorer, big, "-o", "-") as process:
         assert process.stdout is not None
         assert process.stdout.readline().endswith(",x39,score,is_inlier\n")
         process.stdout.close()
@@ -598,13 +604,14 @@ def test_a_large_file_takes_no_more_memory_than_a_small_one(scorer: Path) -> Non
 def test_help_comes_without_anything_heavy() -> None:
     code = (
         "import sys; from energate.cli import app\n"
-        "try: app(sys.argv[1:])\n"
-        "except SystemExit: pass\n"
-        "print(sorted({'torch', 'sklearn', 'numpy', 'pandas', 'pyarrow', 'scipy'} & sys.modules.keys()))"
+        "for command in sys.argv[1:]:\n"
+        "    try: app([command, '--help'])\n"
+        "    except SystemExit: pass\n"
+        "    print(sorted({'torch', 'sklearn', 'numpy', 'pandas', 'pyarrow', 'scipy', 'fastapi'} & sys.modules.keys()))"
     )
-    for command in ("fit", "predict", "score", "refine"):
-        result = subprocess.run(
-            [sys.executable, "-c", code, command, "--help"], capture_output=True, text=True, check=True
-        )
-        assert result.stdout.endswith("[]\n")
-        assert "Example: energate" in " ".join(result.stdout.split())
+    commands = ("fit", "predict", "score", "refine", "check", "explain", "export", "serve")
+    result = subprocess.run([sys.executable, "-c", code, *commands], capture_output=True, text=True, check=True)
+    helps = result.stdout.split("[]\n")
+    assert helps[-1] == ""
+    for command, text in zip(commands, helps[:-1], strict=True):
+        assert f"Example: energate {command}" in " ".join(text.split())

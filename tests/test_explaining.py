@@ -178,7 +178,8 @@ def test_scores_from_elsewhere() -> None:
 
 
 def test_descriptions_are_json_and_complete(classifiers: list[EnergyClassifier], scorer: EnergyScorer) -> None:
-    names = {"estimator", "task", "n_features", "feature_names", "classes", "labels", "energate", "n_parameters"}
+    names = {"estimator", "task", "n_features", "feature_names", "classes", "labels", "sizes", "energate"}
+    names |= {"n_parameters"}
     pairs = PairScorer(**SMALL, max_epochs=1).fit(X, X[:, :2])
     of_labels = refiner()
     found = {}
@@ -196,6 +197,9 @@ def test_descriptions_are_json_and_complete(classifiers: list[EnergyClassifier],
     assert found["EnergyClassifier"]["classes"] == ["left", "right", "up"]
     assert found["EnergyClassifier"]["n_parameters"] == 4 * 3 * (7 * D + 7 + D) + 12  # 4 members of 3 classes, biases
     assert found["EnergyRefiner"]["labels"] == [0, 1, 2, 3]
+    for model in (classifiers[0], scorer, of_labels, of_labels.base_):
+        np.testing.assert_array_equal(found[type(model).__name__]["sizes"], model.scaler_.size)
+    assert found["PairScorer"]["sizes"] is None
     assert (found["EnergyRefiner"]["base"], found["EnergyRefiner"]["gate"]) == ("LabelMLP", 0.75)
     with pytest.raises(InputError, match="must be a fitted EnergyClassifier"):
         describe(3)
@@ -246,6 +250,23 @@ def test_a_trajectory_starts_at_the_row_and_rises(classifiers: list[EnergyClassi
     found = trajectory(scorer, X[:1], n_steps=4)
     np.testing.assert_allclose(found["energies"], scorer.score_samples(found["points"]), rtol=1e-9)
     assert found["of"] is None
+
+
+def test_a_trajectory_begins_with_the_energy_of_the_row_itself_even_at_the_edge() -> None:
+    """Columns at their least and largest value, where the field of sigmoid outputs is infinite, and beyond."""
+    binary = np.round(np.random.RandomState(0).random_sample((60, 6)))
+    edge = np.array([[0.0, 1, 0, 1, 1, 0], [0.0, 1, -0.5, 2, 1, 0]])
+    options: dict[str, Any] = {**SMALL, "scaling": "unit", "max_epochs": 3}
+    classes = EnergyClassifier(**options, pretrain_epochs=3).fit(binary, binary[:, 0])
+    normal = EnergyScorer(**options).fit(binary)
+    for row in edge:
+        for k in range(2):
+            found = trajectory(classes, row, n_steps=20, of=k)
+            np.testing.assert_allclose(found["energies"][0], classes.energies(row[None])[0, k], rtol=1e-12)
+            np.testing.assert_array_equal(found["points"][0], row.clip(0, 1))
+            assert (np.diff(found["energies"]) >= 0).all()
+        found = trajectory(normal, row, n_steps=1)
+        np.testing.assert_allclose(found["energies"][0], normal.score_samples(row[None])[0], rtol=1e-12)
 
 
 def test_a_long_trajectory_comes_to_rest(scorer: EnergyScorer) -> None:

@@ -317,11 +317,11 @@ def test_a_signal_finishes_what_runs_and_ends_with_0(folder: Path, number: signa
             client.get("/health")
 
 
-def test_the_key_is_asked_for(folder: Path) -> None:
-    with process(str(folder / "classifier"), ENERGATE_API_KEY="open sesame") as (_, client):
+def test_the_key_is_asked_for() -> None:
+    with served(serving.serve_model(classifier()), Settings(api_key="open sesame")) as client:
         body = rows_of(X[:1])
         assert client.get("/health").json()["needs_key"] is True
-        assert client.get("/").status_code == client.get("/page/api.js").status_code == 200
+        assert client.get("/").status_code == client.get("/page/docs.html").status_code == 200
         for path in ("/model", "/metrics", "/docs", "/openapi.json", "/none", "/page", "/health/x"):
             assert client.get(path).status_code == 401, path
         for headers in ({}, {"X-API-Key": "open"}, {"X-API-Key": ""}, {"X-API-Key": "ÿ".encode("latin-1")}):
@@ -332,6 +332,10 @@ def test_the_key_is_asked_for(folder: Path) -> None:
         answer = client.post("/predict", json=body, headers={"X-API-Key": "open sesame"})
         assert answer.json()["predictions"] == classifier().predict(X[:1]).tolist()
         assert client.get("/openapi.json", headers={"x-api-key": "open sesame"}).is_success
+        page = client.get("/docs", headers={"x-api-key": "open sesame"}).text
+        assert "curl -H &quot;X-API-Key: $ENERGATE_API_KEY&quot;" in page
+        assert "sesame" not in page
+        assert "href=openapi.json" not in page  # a link would bring no key
 
 
 # --- the command -------------------------------------------------------------------------------------------------
@@ -352,12 +356,31 @@ def call(*arguments: str, monkeypatch: pytest.MonkeyPatch, code: int = 0) -> Any
     return result
 
 
+def test_the_key_comes_from_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from typer.testing import CliRunner
+
+    given = []
+
+    def serve(_: Any, settings: Settings, listening: socket.socket) -> None:
+        listening.close()
+        given.append(settings.api_key)
+
+    monkeypatch.setattr(serving, "serve", serve)
+    monkeypatch.setattr("torch.set_num_threads", lambda _: None)
+    arguments, key = ["serve", str(folder / "classifier"), "--port", "0"], {"ENERGATE_API_KEY": "open sesame"}
+    for more in ([], ["--api-key", "other"]):
+        result = CliRunner().invoke(cli, [*arguments, *more], env=key)
+        assert result.exit_code == 0, result.output
+        assert "sesame" not in result.output
+    assert given == ["open sesame", "other"]
+
+
 def test_the_command_says_where_the_model_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(folder / "classifier")
     assert "(EnergyClassifier) at http://127.0.0.1:" in call(path, "--port", "0", monkeypatch=monkeypatch).stdout
     found = json.loads(call(path, "--port", "0", "--json", monkeypatch=monkeypatch).stdout)
     assert found == {"url": found["url"], "model": path, "estimator": "EnergyClassifier"}
-    assert "energate serve model.zip" in call("--help", monkeypatch=monkeypatch).stdout
+    assert "energate serve flowers.zip" in call("--help", monkeypatch=monkeypatch).stdout
 
 
 def test_an_open_server_is_warned_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -475,7 +498,7 @@ def test_a_refiner_without_its_base_takes_scores(tmp_path: Path, monkeypatch: py
     save(EnergyRefiner(base, prefit=True, max_epochs=1, random_state=0).fit(X, LABELS), tmp_path / "model")
     assert "without its base" in call(str(tmp_path / "model"), "--port", "0", monkeypatch=monkeypatch).stderr
     expected = load(tmp_path / "model", base=None).refine(np.ones((1, 3)), X[:1])[0]
-    with served(serving.load_served(tmp_path / "model")) as client:
+    with served(serving.serve_model(load(tmp_path / "model", base=None))) as client:
         assert client.get("/model").json()["operations"] == ["refine", "explain"]
         assert client.post("/predict", json=rows_of(X[:1])).status_code == 404
         assert client.post("/refine", json=rows_of(X[:1])).json()["detail"] == "scores is missing."
@@ -573,8 +596,9 @@ def test_files_come_from_the_folder_of_the_page_only(client: Any) -> None:
         assert answer.status_code == 404, path
         assert "import" not in answer.text
     policy = client.get("/").headers["content-security-policy"]
-    assert "default-src 'self'" in policy
-    assert "http" not in policy
+    assert policy.startswith("default-src 'self';")
+    for allowed in ("http", "unsafe", "data:", "blob:", "*"):
+        assert allowed not in policy
 
 
 def test_the_reference_lists_the_schema_and_takes_nothing_from_elsewhere(client: Any) -> None:
@@ -584,6 +608,7 @@ def test_the_reference_lists_the_schema_and_takes_nothing_from_elsewhere(client:
         assert f"<code>{path}</code>" in page
     assert not re.search(r"(src|href)=['\"]?(https?:)?//", page)
     assert "<script" not in page
+    assert "style>" not in page
     assert f"{client.base_url}/predict".replace("//predict", "/predict") in page
     assert "<b>" not in client.get("/docs", headers={"host": "<b>x"}).text
 

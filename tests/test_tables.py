@@ -219,6 +219,18 @@ def test_a_table_is_understood() -> None:
     assert learn_columns(table, keep=["row"])[0].names == ["row", "size", "colour", "code", "kind"]
 
 
+@pytest.mark.parametrize("form", ["2024-01-{:02d}", "2024-01-{:02d} 12:30:00", "{}.1.2024", "1/{:02d}/24", "2024/1/{}"])
+def test_dates_are_left_out_unless_asked_for(form: str) -> None:
+    table = {"day": [form.format(i % 28 + 1) for i in range(200)], "size": [1.5, 2.5] * 100}
+    columns, notes = learn_columns(table, task="anomaly")
+    assert columns.names == ["size"]
+    assert len(notes) == 1
+    assert notes[0].startswith("'day' is left out: it holds dates")
+    assert learn_columns(table, task="anomaly", keep=["day"])[0].names == ["day", "size"]
+    table["day"][7] = "1-2"  # a code that only looks like one here and there
+    assert learn_columns(table, task="anomaly")[0].names == ["day", "size"]
+
+
 def test_fill_values_and_categories_come_from_the_training_rows_alone() -> None:
     table = {"size": [1.0, 3.0, 100.0, 7.0], "colour": ["red", "red", "blue", None]}
     columns, _ = learn_columns(table, rows=np.array([0, 1]), task="anomaly")

@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -96,7 +97,12 @@ def _find_targets(order: Order, names: list[str], groups: dict[str, list[str]]) 
             raise InputError(f"No column begins with {order.prefix!r}; there are {listed(names)}.")
         order.targets = [*order.targets, *(name for name in found if name not in order.targets)]
     if order.task == "multilabel" and not order.targets:
-        raise InputError("Several labels need their columns: --targets a,b,c or --targets-prefix label_.")
+        whole = [name for name in groups if name != "X"]  # arrays of an NPZ file
+        or_whole = f"; or the columns of an array: --targets {whole[0]}" if whole else ""
+        raise InputError(
+            f"Several labels need their columns: --targets a,b,c or --targets-prefix label_{or_whole}. "
+            f"There are {listed(names)}."
+        )
     if order.task == "classify" and order.target is None:
         raise InputError(f"Say which column holds the classes: --target NAME. There are {listed(names)}.")
     wanted = [*order.targets, *([order.target] if order.target else [])]
@@ -209,25 +215,32 @@ def _showing(kind: str) -> Iterator[None]:
     """The stage and the epoch of whatever is trained: one line that changes in a terminal, else a line per stage."""
     from energate.estimators._loop import watching
 
-    console = messages()
+    console, begun = messages(), Counter[str]()
+
+    def named(stage: str, progress: Any) -> str:
+        """Of a stage that comes again, as a base does for every fold, also how often it has begun."""
+        begun[stage] += progress.epoch == 1
+        return stage if begun[stage] < 2 else f"{stage}, model {begun[stage]}"
+
+    def say_stage(stage: str, progress: Any) -> None:
+        name = named(stage, progress)
+        if progress.epoch == 1:
+            say(f"{name}: {progress.n_epochs} epochs at most")
+
     if not console.is_terminal:
-        with watching(_say_stage):
+        with watching(say_stage):
             yield
         return
     with console.status(f"{kind}: starting") as status:
 
         def show(stage: str, progress: Any) -> None:
+            stage = named(stage, progress)
             best = "" if progress.best is None else f", best validation loss {float(progress.best.min()):.4f}"
             loss = float(progress.history.loss[-1].mean())
             status.update(f"{kind}: {stage}, epoch {progress.epoch} of {progress.n_epochs}, loss {loss:.4f}{best}")
 
         with watching(show):
             yield
-
-
-def _say_stage(stage: str, progress: Any) -> None:
-    if progress.epoch == 1:
-        say(f"{stage}: {progress.n_epochs} epochs at most")
 
 
 @contextmanager

@@ -7,11 +7,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from energate.cli._console import messages, output, plainly, say
+from energate.cli._options import BasePrefix, BaseScores, Data, Device, Model, Part
 from energate.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,52 +22,49 @@ _GO_ON = "Nothing was written; a file that was there is as it was."
 #: the columns that a model adds to rows: from the matrix (n, d) and the batch that it was made of
 Adds = Callable[[Any, "Batch"], dict[str, Any]]
 
-_Model = Annotated[Path, typer.Argument(metavar="MODEL", help="What `energate fit` or `energate.save` wrote.")]
-_Data = Annotated[Path, typer.Argument(metavar="DATA", help="A .csv, .tsv, .parquet, .npz or .arff file.")]
 _Out = Annotated[
     str | None,
     typer.Option("--output", "-o", metavar="OUT", help="The file to write, or - for CSV on stdout; beside DATA."),
 ]
 _Prefix = Annotated[str, typer.Option(metavar="TEXT", help="Put before the names of all new columns.")]
-_Part = Annotated[str, typer.Option(help="Of an NPZ file with several: train, valid or test.")]
-_Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 _Json = Annotated[bool, typer.Option("--json", help="Say what was done as JSON, for other programs.")]
 
 
 @plainly(_GO_ON)
 def predict(
-    model: _Model,
-    data: _Data,
+    model: Model,
+    data: Data,
     out: _Out = None,
     probabilities: Annotated[
         bool, typer.Option("--probabilities/--no-probabilities", help="Also a column p_CLASS for each class or label.")
     ] = True,
     prefix: _Prefix = "",
-    part: _Part = "test",
-    device: _Device = "auto",
+    part: Part = "test",
+    device: Device = "auto",
     as_json: _Json = False,
 ) -> None:
     """Predict the class, or the labels, of each row of a table.
 
     Columns are matched by their names; the others, such as ids, are carried along.  A file may be larger than memory.
+    Adds prediction, or predicted_LABEL for each label; an anomaly model predicts 1 for normal rows, -1 for others.
 
     Example: energate predict flowers.zip new.csv -o predicted.csv
     """
-    from energate.cli import _columns
+    from energate.cli import _columns, _loading
 
-    loaded = _columns.Loaded.of(model, device)
+    loaded = _loading.Loaded.of(model, device)
     adds = _columns.predictions(loaded, probabilities)
     _apply(loaded, adds, data, out, "predicted", prefix, part, as_json)
 
 
 @plainly(_GO_ON)
 def score(
-    model: _Model,
-    data: _Data,
+    model: Model,
+    data: Data,
     out: _Out = None,
     prefix: _Prefix = "",
-    part: _Part = "test",
-    device: _Device = "auto",
+    part: Part = "test",
+    device: Device = "auto",
     as_json: _Json = False,
 ) -> None:
     """Say how much a model likes each row of a table: higher is better.
@@ -76,27 +74,25 @@ def score(
 
     Example: energate score engines.zip today.parquet -o scored.parquet
     """
-    from energate.cli import _columns
+    from energate.cli import _columns, _loading
 
-    loaded = _columns.Loaded.of(model, device)
+    loaded = _loading.Loaded.of(model, device)
     _apply(loaded, _columns.scores(loaded), data, out, "scored", prefix, part, as_json)
 
 
 @plainly(_GO_ON)
 def refine(
-    model: _Model,
-    data: _Data,
+    model: Model,
+    data: Data,
     out: _Out = None,
-    base_prefix: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="Columns TEXT + label hold what another program says of each label."),
-    ] = None,
-    base_scores: Annotated[
-        Literal["probabilities", "logits"], typer.Option(help="What those columns hold.")
-    ] = "probabilities",
+    base_prefix: BasePrefix = None,
+    base_scores: BaseScores = "probabilities",
+    with_base: Annotated[
+        bool, typer.Option("--with-base", help="Also base_LABEL: the base's own probabilities, calibrated.")
+    ] = False,
     prefix: _Prefix = "",
-    part: _Part = "test",
-    device: _Device = "auto",
+    part: Part = "test",
+    device: Device = "auto",
     as_json: _Json = False,
 ) -> None:
     """Refine predictions of several labels, so that they make sense together.
@@ -106,10 +102,10 @@ def refine(
 
     Example: energate refine labels.zip scored.csv --base-prefix p_ -o refined.csv
     """
-    from energate.cli import _columns
+    from energate.cli import _columns, _loading
 
-    loaded = _columns.Loaded.of(model, device, without_base=base_prefix is not None)
-    adds = _columns.refined(loaded, base_prefix, base_scores)
+    loaded = _loading.Loaded.of(model, device)
+    adds = _columns.refined(loaded, base_prefix, base_scores, with_base)
     _apply(loaded, adds, data, out, "refined", prefix, part, as_json)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from energate.cli._console import output, plainly, say, show, split, table
+from energate.cli._options import Data, Device, Json, Part
 from energate.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _WORDS = {
 
 @plainly("No model was written; one that was there is as it was.")
 def fit(
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="A .csv, .tsv, .parquet, .npz or .arff file.")],
+    data: Data,
     target: Annotated[
         str | None, typer.Option(metavar="COL", help="The column with the classes; for anomaly: to measure with.")
     ] = None,
@@ -49,7 +50,7 @@ def fit(
         list[str] | None, typer.Option(metavar="A,B", help="Columns of numbers that are categories.")
     ] = None,
     image: Annotated[str | None, typer.Option(metavar="HxW", help="The rows are images of this size.")] = None,
-    part: Annotated[str, typer.Option(help="Of an NPZ file with several: train, valid or test.")] = "train",
+    part: Part = "train",
     test_fraction: Annotated[
         float, typer.Option(min=0.0, max=0.9, help="The share of rows held out, to measure on; 0: no measurement.")
     ] = 0.2,
@@ -67,9 +68,9 @@ def fit(
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Of each stage of training; by the size of the data if left out.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
     seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON, for other programs.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Fit a model to a table, measure it on rows held out, and save it.
 

@@ -1,39 +1,25 @@
 """`energate check`, `explain` and `export`: a look into a saved model, and a way out of it."""
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from energate.cli._console import messages, output, plainly, say, show, table
+from energate.cli._options import BasePrefix, BaseScores, Data, Device, Json, Model, Part
 from energate.errors import InputError
 
 if TYPE_CHECKING:
     from energate.checking import Report
-    from energate.cli._columns import Loaded
+    from energate.cli._loading import Loaded
     from energate.explaining.account import Account
+    from energate.tables import Columns
+    from energate.tables.reading import Batch, Source
 
-_Model = Annotated[Path, typer.Argument(metavar="MODEL", help="What `energate fit` or `energate.save` wrote.")]
-_Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-_Part = Annotated[str, typer.Option(help="Of an NPZ file with several: train, valid or test.")]
-_Json = Annotated[bool, typer.Option("--json", help="As JSON, for other programs.")]
 _PICTURES = (".png", ".pdf", ".svg")
 _MOST_SHOWN = 12  # auto-encoders in a table; of more the worst
-
-
-def _load(model: Path, device: str) -> "Loaded":
-    """A model; a refiner whose base is not in the files goes without it."""
-    from energate.cli._columns import Loaded
-
-    with messages().status(f"{model.name}: loading"):
-        try:
-            return Loaded.of(model, device)
-        except InputError as error:
-            try:
-                return Loaded.of(model, device, without_base=True)
-            except InputError:
-                raise error from None  # it is not the base that is missing
 
 
 # --- check -------------------------------------------------------------------------------------------------------
@@ -41,15 +27,15 @@ def _load(model: Path, device: str) -> "Loaded":
 
 @plainly("Nothing was written.")
 def check(
-    model: _Model,
+    model: Model,
     rows: Annotated[int, typer.Option(min=2, help="Rows to look at.")] = 32,
     data: Annotated[
         Path | None, typer.Option(metavar="DATA", help="A table to take them from; else they are drawn.")
     ] = None,
-    part: _Part = "test",
+    part: Part = "test",
     seed: Annotated[int, typer.Option(min=0, help="Of the rows that are drawn.")] = 0,
-    device: _Device = "auto",
-    as_json: _Json = False,
+    device: Device = "auto",
+    as_json: Json = False,
 ) -> None:
     """Check that a model is conservative: that its vector fields r(v) - v are the gradients of its energies.
 
@@ -59,8 +45,9 @@ def check(
     Example: energate check flowers.zip
     """
     from energate.checking import check as measure
+    from energate.cli._loading import Loaded
 
-    loaded = _load(model, device)
+    loaded = Loaded.of(model, device)
     X = None if data is None else _some_rows(loaded, data, part, rows, seed)
     with messages().status(f"{model.name}: measuring"):
         found = measure(loaded.model, X, n_rows=rows, seed=seed)
@@ -125,7 +112,7 @@ def _some_rows(loaded: "Loaded", data: Path, part: str, n_rows: int, seed: int) 
     columns = loaded.match(source)
     random, kept = np.random.default_rng(seed), np.empty((0, len(columns.feature_names)))
     keys = np.empty(0)
-    for X in _matrices(source, columns):  # the rows with the largest of random keys, whatever the table's length
+    for X, _ in _matrices(source, columns):  # the rows with the largest of random keys, whatever the table's length
         keys, kept = np.concatenate([keys, random.random(len(X))]), np.concatenate([kept, X])
         best = np.sort(np.argsort(-keys, kind="stable")[:n_rows])
         keys, kept = keys[best], kept[best]
@@ -134,21 +121,30 @@ def _some_rows(loaded: "Loaded", data: Path, part: str, n_rows: int, seed: int) 
     return kept
 
 
-def _row(loaded: "Loaded", data: Path, part: str, number: int) -> tuple[Any, Any]:
-    """One row of a table as numbers, counted from 1, and the columns that it was made by."""
+def _row(
+    loaded: "Loaded", data: Path, part: str, number: int, prefix: str | None, kind: str
+) -> tuple[Any, Any, "Columns"]:
+    """One row of a table as numbers, counted from 1, what a base says of it there, and the columns it was made by."""
+    from functools import partial
+
+    from energate.cli._columns import scores_in
     from energate.tables.reading import open_table
 
     source = open_table(data, part)
     columns = loaded.match(source)
+    scores_of = None if prefix is None else partial(scores_in, loaded, prefix, kind)
     done = 0
-    for X in _matrices(source, columns):
+    for X, scores in _matrices(source, columns, scores_of):
         if done + len(X) >= number:
-            return X[number - 1 - done], columns
+            here = number - 1 - done
+            return X[here], None if scores is None else scores[here], columns
         done += len(X)
     raise InputError(f"{data.name} has {done:,} rows; there is no row {number:,}. Rows count from 1.")
 
 
-def _matrices(source: Any, columns: Any) -> Any:
+def _matrices(
+    source: "Source", columns: "Columns", scores_of: Callable[["Batch"], Any] | None = None
+) -> Iterator[tuple[Any, Any]]:
     from energate.tables import CellError
     from energate.tables.reading import n_rows
 
@@ -158,9 +154,10 @@ def _matrices(source: Any, columns: Any) -> Any:
             continue
         try:
             X = columns.matrix(batch)
+            scores = None if scores_of is None else scores_of(batch)
         except CellError as error:
             raise source.told(error, done) from error
-        yield X
+        yield X, scores
         done += len(X)
 
 
@@ -169,16 +166,18 @@ def _matrices(source: Any, columns: Any) -> Any:
 
 @plainly("No picture was written.")
 def explain(
-    model: _Model,
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="A .csv, .tsv, .parquet, .npz or .arff file.")],
+    model: Model,
+    data: Data,
     row: Annotated[int, typer.Option(min=1, metavar="N", help="Which row; the first is 1.")] = 1,
     picture: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Also draw it: a .png, .pdf or .svg file.")
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Columns to show of those that reconstruction changes.")] = 5,
-    part: _Part = "test",
-    device: _Device = "auto",
-    as_json: _Json = False,
+    base_prefix: BasePrefix = None,
+    base_scores: BaseScores = "probabilities",
+    part: Part = "test",
+    device: Device = "auto",
+    as_json: Json = False,
 ) -> None:
     """Explain what a model says of one row of a table.
 
@@ -188,14 +187,19 @@ def explain(
 
     Example: energate explain flowers.zip new.csv --row 3 -o why.png
     """
+    from energate.cli._loading import Loaded
     from energate.explaining.account import Account, check_explainable
 
     if picture is not None and picture.suffix.lower() not in _PICTURES:
         raise InputError(f"A picture must be a {', '.join(_PICTURES)} file; got {str(picture)!r}.")
-    loaded = _load(model, device)
+    loaded = Loaded.of(model, device)
     check_explainable(loaded.model)
-    x, taken = _row(loaded, data, part, row)
-    account = Account.of(loaded.model, x, loaded.columns, taken.feature_names)
+    if base_prefix is None:
+        loaded.need_base("explain", "explain")
+    elif loaded.kind != "EnergyRefiner":
+        raise InputError(f"--base-prefix is for a refiner; {model.name} is of the kind {loaded.kind}. Leave it out.")
+    x, scores, taken = _row(loaded, data, part, row, base_prefix, base_scores)
+    account = Account.of(loaded.model, x, loaded.columns, taken.feature_names, scores)
     if picture is not None:
         _draw(account, picture, f"{data.name}, row {row}")
     if as_json:
@@ -257,10 +261,10 @@ def _show_changes(account: "Account", k: int, top: int, word: str) -> None:
 
 @plainly("Nothing was written; a file that was there is as it was.")
 def export(
-    model: _Model,
+    model: Model,
     onnx: Annotated[Path, typer.Option("--onnx", metavar="FILE", help="The file to write; it ends in .onnx.")],
     double: Annotated[bool, typer.Option("--double", help="float64 in the graph, not float32.")] = False,
-    as_json: _Json = False,
+    as_json: Json = False,
 ) -> None:
     """Export a model to ONNX: one graph from the columns to calibrated outputs, which runs without Python.
 
@@ -269,9 +273,10 @@ def export(
 
     Example: energate export flowers.zip --onnx flowers.onnx
     """
+    from energate.cli._loading import Loaded
     from energate.export import export_onnx
 
-    loaded = _load(model, "cpu")
+    loaded = Loaded.of(model, "cpu")
     with messages().status(f"{model.name}: exporting"):
         made = export_onnx(loaded.model, onnx, double=double, columns=loaded.columns)
     if as_json:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from energate.cli._console import messages, output, plainly, say
+from energate.cli._options import Device
 from energate.errors import require
 
 
@@ -23,25 +24,29 @@ def serve(
     ] = None,
     max_rows: Annotated[int, typer.Option(min=1, help="Rows in a request, and in a batch.")] = 10_000,
     max_bytes: Annotated[int, typer.Option(min=1, help="Bytes in a request.")] = 16 * 2**20,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
     threads: Annotated[int, typer.Option(min=1, help="CPU threads that compute.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Say where it listens as JSON, for other programs.")] = False,
 ) -> None:
     """Serve a saved model over HTTP: a page at /, JSON at /predict, /score, /explain, ..., a reference at /docs.
 
-    For example `energate serve model.zip --port 8080`.  Without MODEL it is a model of handwritten digits, to draw on.
-    Ctrl-C, or SIGTERM, finishes the requests that run, and ends with exit code 0.
+    Without MODEL it is a model of handwritten digits, to draw on.  Ctrl-C, or SIGTERM, finishes the requests that run,
+    and ends with exit code 0.
+
+    Example: energate serve flowers.zip --port 8080
     """
     require("uvicorn", "serve")
     with messages().status("loading"):
         import torch
 
         from energate import serving
+        from energate.cli._loading import Loaded
 
         torch.set_num_threads(threads)
         path = serving.digits_model() if model is None else model
         settings = serving.Settings(max_rows, max_bytes, api_key)
-        served = serving.load_served(path, device, settings)
+    loaded = Loaded.of(path, device)
+    served = serving.serve_model(loaded.model, loaded.columns, serving.examples_beside(path), settings)
     listening = serving.open_socket(host, port)
     if api_key is None and not serving.is_local(listening):
         say("Warning: whoever reaches this machine can use the model. ENERGATE_API_KEY=... asks for a key.", "yellow")

@@ -42,11 +42,12 @@ def describe(model: Any) -> dict[str, Any]:
 
     Always there: ``estimator``, ``task`` (``"classify"``, ``"multilabel"``, ``"anomaly"`` or ``"pairs"``),
     ``n_features``, ``feature_names`` (None if unknown), ``classes`` (None if there are none), ``labels`` (names or
-    numbers of the labels, None if there are none), ``energate`` (the version), ``n_parameters``.
+    numbers of the labels, None if there are none), ``sizes`` (what counts as one unit of each column, None for pairs),
+    ``energate`` (the version), ``n_parameters``.
     """
     about = _about(model)
     check_is_fitted(model)
-    names = vars(model).get("feature_names_in_")
+    names, scaler = vars(model).get("feature_names_in_"), vars(model).get("scaler_")
     return {
         "estimator": type(model).__name__,
         "task": about.pop("task"),
@@ -54,6 +55,7 @@ def describe(model: Any) -> dict[str, Any]:
         "feature_names": None if names is None else [str(name) for name in names],
         "classes": about.pop("classes", None),
         "labels": about.pop("labels", None),
+        "sizes": None if scaler is None else scaler.size.tolist(),
         "energate": energate.__version__,
         "n_parameters": _n_parameters(model.model_),
         **about,
@@ -206,31 +208,35 @@ def _(model: EnergyScorer, X: Any, scores: Any) -> dict[str, NDArray[Any]]:  # n
 def _(model: EnergyRefiner, X: Any, scores: Any) -> dict[str, NDArray[Any]]:
     rows = _checked(model, X)
     scores = model._scores(rows) if scores is None else scores
-    refined, best = model.refine(scores, rows)  # checks the scores
-    labels = model._label_rows(np.asarray(scores, dtype=np.float64), rows)
-    base = torch.sigmoid(labels.t.double()).cpu().numpy()
+    found = refine(model, rows, scores=scores)  # checks the scores
+    base, refined = found["base"], found["refined"]
     if model.method == "sets" or not model.n_steps_:
         shares = np.linspace(0, 1, GATE_STEPS if model.gate_ else 2)
         steps = base + shares[:, None, None] * (refined - base)  # the gate mixes the two linearly
     else:
+        labels = model._label_rows(np.asarray(scores, dtype=np.float64), rows)
         with torch.no_grad():
             logits = ascend(model.model_, labels.t, labels.x, range(model.n_steps_ + 1))
-        steps = torch.sigmoid(torch.stack(logits).double()).cpu().numpy()
+        steps = _shares(model, torch.sigmoid(torch.stack(logits).double()).cpu().numpy())
     steps[0], steps[-1] = base, refined  # to the last digit
-    if model.multilabel_:
-        return {
-            "base": base,
-            "refined": refined,
-            "steps": steps,
-            "predictions": model._decide(refined, best).astype(np.int64),
-        }
-    steps = steps / np.maximum(steps.sum(-1, keepdims=True), 1e-300)  # of classes, of which each row has one
-    return {
-        "base": steps[0],
-        "refined": steps[-1],
-        "steps": steps,
-        "predictions": model.classes_[refined.argmax(1)],
-    }
+    return {**found, "steps": steps}
+
+
+def refine(model: EnergyRefiner, X: Any, *, scores: Any = None) -> dict[str, NDArray[Any]]:
+    """What `explain` says of rows, but the ``steps``: ``base`` and ``refined`` (n, L), and ``predictions``."""
+    model = without_names(model, X)
+    rows = _checked(model, X)
+    scores = model._scores(rows) if scores is None else scores
+    refined, best = model.refine(scores, rows)
+    labels = model._label_rows(np.asarray(scores, dtype=np.float64), rows)
+    base = torch.sigmoid(labels.t.double()).cpu().numpy()
+    chosen = model._decide(refined, best).astype(np.int64) if model.multilabel_ else model.classes_[refined.argmax(1)]
+    return {"base": _shares(model, base), "refined": _shares(model, refined), "predictions": chosen}
+
+
+def _shares(model: EnergyRefiner, p: Array) -> Array:
+    """Probabilities of labels as they are; those of classes, of which each row has one, add up to 1."""
+    return p if model.multilabel_ else p / np.maximum(p.sum(-1, keepdims=True), 1e-300)
 
 
 def _checked(model: Any, X: Any) -> Array:
@@ -337,13 +343,17 @@ def trajectory(
     else:
         of = int(model._score(X, "logits").argmax()) if of is None else _class_number(model, of)
         autoencoder, scale, constant, index = _field_of(model.model_, of)
-    start = torch.as_tensor(in_chunks(X, model.scaler_, autoencoder.a, lambda v: _inside(model, v)))
-    walk = dynamics.trajectory(autoencoder, start.to(autoencoder.a), step=rate, max_steps=int(n_steps), keep_path=True)
+    start = torch.as_tensor(in_chunks(X, model.scaler_, autoencoder.a, lambda v: _inside(model, v))).to(autoencoder.a)
+    walk = dynamics.trajectory(autoencoder, start, step=rate, max_steps=int(n_steps), keep_path=True)
     assert walk.path is not None
     n_points = int(walk.n_steps[index, 0]) + 1
+    points, energies = walk.path[:n_points, index, 0], walk.energies[:n_points, index, 0]
+    # At 0 and 1 the field of sigmoid outputs is infinite, so a walk sets out a little inside; it is told from the row.
+    with torch.no_grad():
+        points[0], energies[0] = start[0], autoencoder.energy(start)[index, 0]
     return {
-        "points": _unscaled(model, walk.path[:n_points, index, 0].double().cpu().numpy()),
-        "energies": scale * walk.energies[:n_points, index, 0].double().cpu().numpy() + constant,
+        "points": _unscaled(model, points.double().cpu().numpy()),
+        "energies": scale * energies.double().cpu().numpy() + constant,
         "of": of,
         "converged": bool(walk.converged[index, 0]),
     }

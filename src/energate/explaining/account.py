@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from energate.errors import InputError
-from energate.estimators import EnergyRefiner
 from energate.estimators._base import Array
 from energate.explaining import describe, explain
 
@@ -28,20 +27,24 @@ class Account:
     image: tuple[int, int] | None
 
     @classmethod
-    def of(cls, model: Any, x: Any, columns: Any = None, names: list[str] | None = None) -> "Account":
-        """Explain a row; ``columns`` are those that the model was saved with, if any, ``names`` those of x."""
+    def of(
+        cls, model: Any, x: Any, columns: Any = None, names: list[str] | None = None, scores: Any = None
+    ) -> "Account":
+        """Explain a row; ``columns`` are those that the model was saved with, if any, ``names`` those of x.
+
+        ``scores`` (L,) are what a refiner's base says of the row, if it was computed elsewhere.
+        """
         about = describe(model)
         x = np.asarray(x, dtype=np.float64).reshape(1, -1)
-        said = explain(model, x)
+        said = explain(model, x, scores=None if scores is None else np.reshape(scores, (1, -1)))
         # Of method "sets" and ascent alike the steps come first, then the rows.
         said = {name: values[:, 0] if name == "steps" else values[0] for name, values in said.items()}
         names = names or about["feature_names"] or [f"x{i}" for i in range(x.shape[1])]
         labels = about["labels"] if about["classes"] is None else about["classes"]
         if columns is not None and about["labels"] is not None:
             labels = columns.labels or labels
-        return cls(
-            about, said, x[0], names, [str(name) for name in labels or []], model.scaler_.size, _image(about, columns)
-        )
+        sizes = np.asarray(about["sizes"], dtype=np.float64)
+        return cls(about, said, x[0], names, [str(name) for name in labels or []], sizes, _image(about, columns))
 
     @property
     def prediction(self) -> Any:
@@ -115,5 +118,3 @@ def check_explainable(model: Any) -> None:
             f"A {about['estimator']} has no energies of single rows to explain; `energate explain` is for a "
             "classifier, an anomaly model or a refiner."
         )
-    if isinstance(model, EnergyRefiner) and not about["has_base"]:
-        raise InputError(f"This refiner was saved without its base, a {about['base']}; it cannot explain rows alone.")

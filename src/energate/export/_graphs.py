@@ -19,7 +19,7 @@ from energate.estimators._base import Array, Scaler
 from energate.estimators._outputs import MOST
 from energate.estimators.pairs import RELATIONS
 from energate.estimators.refiner import T_LIMIT
-from energate.explaining import explain, without_names
+from energate.explaining import explain, refine, without_names
 from energate.refining import SetModel, neighbours
 
 Outputs = dict[str, Any]
@@ -300,7 +300,7 @@ def _(model: EnergyRefiner) -> Graph:
     last = "labels" if model.multilabel_ else "label"
 
     def reference(X: Array, scores: Array | None = None) -> Outputs:
-        said = explain(model, X, scores=scores)
+        said = refine(model, X, scores=scores)
         found = said["predictions"] if model.multilabel_ else said["refined"].argmax(1)
         return {"base": said["base"], "probabilities": said["refined"], last: found}
 

@@ -11,13 +11,14 @@ require("fastapi", "serve")  # everything below needs it, and this says how to g
 from energate.serving.app import make_app  # noqa: E402
 from energate.serving.operations import Operation  # noqa: E402
 from energate.serving.running import digits_model, is_local, open_socket, serve, url  # noqa: E402
-from energate.serving.service import Served, Settings, load_served, serve_model  # noqa: E402
+from energate.serving.service import Served, Settings, examples_beside, load_served, serve_model  # noqa: E402
 
 __all__ = [
     "Operation",
     "Served",
     "Settings",
     "digits_model",
+    "examples_beside",
     "is_local",
     "load_served",
     "make_app",

@@ -108,7 +108,7 @@ def make_app(served: Served, settings: Settings | None = None) -> FastAPI:
 
     @app.get("/docs", include_in_schema=False)
     async def docs(request: Request) -> Response:
-        return HTMLResponse(reference(app.openapi(), str(request.base_url)))
+        return HTMLResponse(reference(app.openapi(), str(request.base_url), keyed=settings.api_key is not None))
 
     @app.get("/", include_in_schema=False)
     async def index() -> Response:

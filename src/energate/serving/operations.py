@@ -139,8 +139,7 @@ def _(model: EnergyRefiner, about: dict[str, Any], form: RowsOf) -> dict[str, Op
     n_labels, names = len(model.slope_), about["labels"] or about["classes"]
 
     def refine(rows: Rows, scores: Any = None) -> dict[str, Any]:
-        found = explaining.explain(model, form.matrix(rows), scores=scores)
-        return {name: found[name] for name in ("base", "refined", "predictions")}
+        return explaining.refine(model, form.matrix(rows), scores=scores)
 
     def predict(rows: Rows) -> dict[str, Any]:
         found = refine(rows)

@@ -4,36 +4,29 @@ import html
 import json
 from typing import Any
 
-_STYLE = """
-:root { color-scheme: light dark; --line: #8884; --soft: #8881; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; }
-h2 { font-size: 1.1rem; margin: 2rem 0 0; border-top: 1px solid var(--line); padding-top: 1rem; }
-pre { background: var(--soft); padding: .75rem; border-radius: 6px; overflow: auto; max-height: 20rem; }
-code, pre { font: 13px/1.45 ui-monospace, monospace; } table { border-collapse: collapse; }
-td { padding: .1rem 1rem .1rem 0; vertical-align: top; } summary { cursor: pointer; }
-"""
 LONGEST = 400  # characters of an example
 
 
-def reference(schema: dict[str, Any], address: str) -> str:
-    """The page, as HTML; ``address`` is that of the server."""
+def reference(schema: dict[str, Any], address: str, *, keyed: bool = False) -> str:
+    """The page, as HTML; ``address`` is that of the server, and ``keyed`` says whether it asks for a key."""
     title = html.escape(schema["info"]["title"])
+    # A browser that follows a link brings no key.
+    there = "<code>/openapi.json</code>" if keyed else "<a href=openapi.json>/openapi.json</a>"
     parts = [
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title>",
         "<meta name=viewport content='width=device-width'><link rel=icon href=page/icon.svg>",
-        f"<style>{_STYLE}</style><h1>{title}</h1>",
+        f"<link rel=stylesheet href=page/docs.css><main><h1>{title}</h1>",
         f'<p>energate {html.escape(schema["info"]["version"])}. Errors are <code>{{"detail": text}}</code>. ',
         html.escape(schema["info"].get("description", "")),
-        " The schema is at <a href=openapi.json>/openapi.json</a>, a page to try the model at <a href='./'>/</a>.</p>",
+        f" The schema is at {there}, a page to try the model at <a href='./'>/</a>.</p>",
     ]
     for path, methods in schema["paths"].items():
         for method, operation in methods.items():
-            parts += _operation(address.rstrip("/") + path, path, method.upper(), operation)
-    return "\n".join([*parts, "</html>"])
+            parts += _operation(address.rstrip("/") + path, path, method.upper(), operation, keyed)
+    return "\n".join([*parts, "</main></html>"])
 
 
-def _operation(address: str, path: str, method: str, operation: dict[str, Any]) -> list[str]:
+def _operation(address: str, path: str, method: str, operation: dict[str, Any], keyed: bool) -> list[str]:
     parts = [f"<h2 id='{html.escape(path.strip('/'))}'>{method} <code>{html.escape(path)}</code></h2>"]
     parts.append(f"<p>{html.escape(operation.get('summary', ''))}</p>")
     content = operation.get("requestBody", {}).get("content", {}).get("application/json")
@@ -41,7 +34,8 @@ def _operation(address: str, path: str, method: str, operation: dict[str, Any]) 
         body = json.dumps(content["example"])
         # A quote ends the text of a shell; '\\'' is one inside it.
         shown = body.replace("'", "'\\''") if len(body) <= LONGEST else body[:LONGEST] + " ..."
-        command = f"curl -H 'Content-Type: application/json' -d '{shown}' {address}"
+        key = '-H "X-API-Key: $ENERGATE_API_KEY" ' if keyed else ""
+        command = f"curl {key}-H 'Content-Type: application/json' -d '{shown}' {address}"
         parts.append(f"<pre>{html.escape(command)}</pre>")
         parts.append(_details("what it takes", content["schema"]))
     answers = operation.get("responses", {})

@@ -149,21 +149,11 @@ def _check_example(number: int, row: Any, reader: RowReader) -> None:
 
 def load_served(path: Path, device: str = "cpu", settings: Settings | None = None) -> Served:
     """What a server offers of a saved model; example rows may lie beside it, in ``NAME-examples.json``."""
-    columns = read_columns(path)
-    return serve_model(_load(path, device), columns, _read_examples(path), settings)
+    return serve_model(energate.load(path, device), read_columns(path), examples_beside(path), settings)
 
 
-def _load(path: Path, device: str) -> Any:
-    try:
-        return energate.load(path, device)
-    except InputError as error:
-        try:  # a refiner whose base is not in its files can still refine scores that come with the rows
-            return energate.load(path, device, base=None)
-        except InputError:
-            raise error from None
-
-
-def _read_examples(path: Path) -> list[Any]:
+def examples_beside(path: Path) -> list[Any]:
+    """The rows in ``NAME-examples.json`` beside a saved model; none if there is no such file."""
     beside = path.with_name(f"{path.name.removesuffix('.zip')}-examples.json")
     if not beside.is_file():
         return []

@@ -1,6 +1,7 @@
 """What to make of a table: which columns a model can take, and the classes or labels in the others."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from energate.tables.columns import CategoryColumn, Columns, NumberColumn
 MOST_CATEGORIES = 100
 ID_SHARE = 0.9  # a column of text with more different values than this share of the rows names the rows
 MIXED_SHARE = 0.5  # text among more numbers than this share is a mistake, not a category
+_DATE = re.compile(r"(\d{4}-\d\d?-\d\d?|\d\d?[./]\d\d?[./]\d{2,4}|\d{4}/\d\d?/\d\d?)([ T]\d\d?:\d\d.*)?")
 _ON_OFF = {"0": 0, "1": 1, "false": 0, "true": 1, "no": 0, "yes": 1}
 
 
@@ -76,8 +78,11 @@ def _learn(
     n_different = sum(word is not None for word in different)
     if not category:
         _refuse_mixed(name, codes, different, counts)
-    if not keep and not category and n_different > 2 and n_different > ID_SHARE * len(codes):
+    doubted = not keep and not category and n_different > 2
+    if doubted and n_different > ID_SHARE * len(codes):
         return f"text with {n_different:,} values in {len(codes):,} rows, which names the rows."
+    if doubted and all(word is None or _DATE.fullmatch(word) for word in different):
+        return "it holds dates, and a new row has a new one (--keep takes them as categories)."
     if n_different > MOST_CATEGORIES:
         raise InputError(
             f"{name!r} is text with {n_different:,} different values; at most {MOST_CATEGORIES} become columns. "

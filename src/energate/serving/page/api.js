@@ -19,23 +19,29 @@ export function hasKey() {
 
 // Addresses are relative, so that the page also works behind a proxy that puts it under a prefix.
 export async function ask(address, body, signal) {
-  const headers = {};
-  const options = { headers, signal };
-  if (hasKey()) headers["X-API-Key"] = sessionStorage.getItem(KEY);
+  const options = { signal };
   if (body !== undefined) {
-    headers["Content-Type"] = "application/json";
-    Object.assign(options, { method: "POST", body: JSON.stringify(body) });
+    const headers = { "Content-Type": "application/json" };
+    Object.assign(options, { method: "POST", body: JSON.stringify(body), headers });
   }
+  const answer = await fetched(address, options);
+  const content = await answer.json().catch(() => null);
+  if (content === null) throw new Refused(answer.status, describe(answer.status, null));
+  return content;
+}
+
+// An answer that is no refusal; the key goes along, where there is one.
+export async function fetched(address, options = {}) {
+  const key = hasKey() ? { "X-API-Key": sessionStorage.getItem(KEY) } : {};
   let answer;
   try {
-    answer = await fetch(address, options);
+    answer = await fetch(address, { ...options, headers: { ...options.headers, ...key } });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Refused(0, "The server does not answer. Is it still running?");
   }
-  const content = await answer.json().catch(() => null);
-  if (answer.ok && content !== null) return content;
-  throw new Refused(answer.status, describe(answer.status, content));
+  if (answer.ok) return answer;
+  throw new Refused(answer.status, describe(answer.status, await answer.json().catch(() => null)));
 }
 
 function describe(status, content) {
