@@ -157,7 +157,7 @@ def _(_: EnergyClassifier) -> str:
 
 @_what.register
 def _(_: EnergyScorer) -> str:
-    return "its one auto-encoder"
+    return "the auto-encoder of its rows"
 
 
 @_what.register

@@ -26,18 +26,21 @@ class Loaded:
     def of(cls, path: Path, device: str) -> "Loaded":
         """Load a model; a refiner goes without a base that is not in its files, or that only Python may read."""
         with messages().status(f"{path.name}: loading"):
-            from energate.persistence import _bases, _config, _store, load
+            from energate.persistence import load, read_about
 
-            config = _config.read_config(_store.read(path, lambda _: {})[_store.CONFIG], path)
-            _check_units(path, config["parameters"].get("units"))
-            columns = _config.columns_of(config, path)
-            base: Any = config.get("base")
-            if not _bases.is_foreign(base):
-                return cls(path, load(path, device), columns)
+            about = read_about(path)
+            if about.function is not None:
+                raise InputError(
+                    f"{path.name} was fitted with a function of Python, {about.function}, as `units`, which is not in "
+                    "its file: commands cannot use it. Use it from Python, or fit a model with `energate fit --units "
+                    "mean`, covariance or mean-covariance."
+                )
+            if about.base is None:
+                return cls(path, load(path, device), about.columns)
             model = load(path, device, base=None)
         # skops reads types that somebody has looked at; a list of them is no thing to type into a shell.
-        where = "in a part of its file that is read from Python alone" if base.get("file") else "not in its file"
-        return cls(path, model, columns, f"a {base['class']}, is {where}")
+        where = "in a part of its file that is read from Python alone" if about.has_base else "not in its file"
+        return cls(path, model, about.columns, f"a {about.base}, is {where}")
 
     def need_base(self, command: str, instead: str) -> None:
         """Refuse a command that asks a base which is not there; ``instead`` takes what the base says from DATA."""
@@ -86,13 +89,3 @@ class Loaded:
         if self.columns is not None and self.columns.labels is not None:
             return list(self.columns.labels)
         return [str(i) for i in range(len(model.classes_))]
-
-
-def _check_units(path: Path, units: Any) -> None:
-    """Refuse a model that was fitted with a function, before `load` asks for it in words of Python."""
-    if isinstance(units, dict):
-        raise InputError(
-            f"{path.name} was fitted with a function of Python, {units.get('$function')}, as `units`, which is not in "
-            "its file: commands cannot use it. Use it from Python, or fit a model with `energate fit --units mean`, "
-            "covariance or mean-covariance."
-        )

@@ -12,6 +12,7 @@ import os
 import platform
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ from energate.persistence._store import BASE, CONFIG, WEIGHTS
 from energate.persistence._values import decode, dump, encode, line
 from energate.tables import Columns
 
-__all__ = ["check_path", "load", "read_columns", "save"]
+__all__ = ["About", "check_path", "load", "read_about", "read_columns", "save"]
 
 #: parameters that a schema added: in older files they are at their defaults
 ADDED = {2: {"EnergyClassifier": ("fine_tune_noise_level", "optimizer", "start_scale", "validate_every")}}
@@ -154,10 +155,28 @@ def check_path(path: str | os.PathLike[str]) -> None:
     _store.check(path, is_model)
 
 
+@dataclass(frozen=True)
+class About:
+    """What the files of a model say of it, before anything is loaded."""
+
+    columns: Columns | None  # None: it takes rows of ``n_features_in_`` numbers
+    function: str | None  # the name of a function given as ``units``, which is not in the files
+    base: str | None  # the class of a refiner's base that is not one of ours
+    has_base: bool  # whether skops wrote that base into the files
+
+
+def read_about(path: str | os.PathLike[str]) -> About:
+    """What there is to know before `load`: which columns, and what has to be given again."""
+    config = read_config(_store.read(path, lambda _: {})[CONFIG], path)
+    units = config["parameters"].get("units")
+    foreign: dict[str, Any] = config["base"] if is_foreign(config.get("base")) else {}
+    function = str(units.get("$function")) if isinstance(units, dict) else None
+    return About(columns_of(config, path), function, foreign.get("class"), foreign.get("file") is not None)
+
+
 def read_columns(path: str | os.PathLike[str]) -> Columns | None:
     """The `Columns` that a model was saved with; None: it takes rows of ``n_features_in_`` numbers."""
-    config = read_config(_store.read(path, lambda _: {})[CONFIG], path)
-    return columns_of(config, path)
+    return read_about(path).columns
 
 
 # --- saving ------------------------------------------------------------------------------------------------------
