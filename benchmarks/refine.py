@@ -2,6 +2,7 @@
 
 One JSON line per case, each in a process of its own.  ``seconds`` is the time on the clock, ``cpu_seconds`` that of all
 threads, ``peak_mib`` by how much memory rose.  On a busy machine the clock says little: threads wait for each other.
+(OMP_WAIT_POLICY=passive, which helps there, makes sets/xy three times as slow on an idle one.)
 Cases:
 
 - sets, ascent: refine rows through the model's functions, in chunks; ``loop_ratio`` is a Python loop's time per row
@@ -10,7 +11,7 @@ Cases:
 - refiner: `EnergyRefiner.refine` from given scores.
 - training: ten steps of 256 rows.
 
-    OMP_WAIT_POLICY=passive python benchmarks/refine.py [--threads 2] [--labels 14 100 1000 5000]
+    python benchmarks/refine.py [--threads 2] [--labels 14 100 1000 5000]
 """
 
 import argparse
