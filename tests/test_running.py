@@ -135,6 +135,7 @@ def test_failures_are_noted_and_tried_again(systems: Systems, tmp_path: Path) ->
     assert cell["status"] == "failed"
     assert cell["error"].startswith("ValueError: no luck\nat all\n")
     assert "in fail" in cell["error"]  # where it came from
+    assert str(Path(__file__).parent) not in cell["error"]  # but not where that is kept
     calls(systems)
     systems["centre"].before = lambda what, seed: None
     assert counts(run(tmp_path, data=["one"])) == (1, 4, 0, 0)

@@ -180,7 +180,9 @@ def note(task: Task, settings: Settings, error: BaseException) -> str:
 
 
 def _note_failure(task: Task, settings: Settings, system: str, error: BaseException) -> None:
-    where = "".join(traceback.format_exception(error, limit=-3))
+    # Without folders: results travel, and where somebody keeps the code is nobody's business.
+    steps = traceback.extract_tb(error.__traceback__)[-3:]
+    where = "\n".join(f"{Path(step.filename).name}, line {step.lineno}, in {step.name}" for step in steps)
     write_json(
         place_of(settings, task.data, system, task.seed),
         {
