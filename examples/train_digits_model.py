@@ -1,7 +1,8 @@
 """Train the model of digits that comes with the package: `python examples/train_digits_model.py --out FOLDER`.
 
 The rows are scikit-learn's 8x8 digits.  Of every four one is held out, and takes no part in training, in choosing the
-epoch or in calibration: the error printed is that of the saved files on them.  The others
+epoch or in calibration: the error printed is that of the saved files on them (a first, coarse comparison of settings
+had seen it, too).  The others
 also train in slightly moved, turned and slanted copies, since the model is for drawings that no scanner has
 straightened.  Twenty of the rows held out are saved beside the model, as examples to show.
 """

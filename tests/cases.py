@@ -172,3 +172,19 @@ def gradient_error(energy: Callable[[Tensor], Tensor], field: Callable[[Tensor],
     (gradient,) = torch.autograd.grad(energy(v).sum(), v)
     expected = field(v).detach()
     return float((gradient - expected).norm() / expected.norm())
+
+
+class Trunk(nn.Module):
+    """One layer for all models, and a head for each."""
+
+    def __init__(self, n_models: int, width: int) -> None:
+        super().__init__()
+        self.first, self.heads = nn.Linear(width, 6), nn.Parameter(torch.randn(n_models, 4, 6))
+
+    def forward(self, v: Tensor) -> Tensor:
+        return torch.tanh(self.first(v)) @ self.heads.mT
+
+
+def trunk_units(n_models: int, width: int, _: torch.Generator) -> NetworkUnits:
+    """A function for `EnergyClassifier(units=...)`."""
+    return NetworkUnits(Trunk(n_models, width), width)

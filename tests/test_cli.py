@@ -183,6 +183,29 @@ def test_multi_label_sets_are_listed_and_got(tmp_path: Path, monkeypatch: pytest
     assert "--overwrite" in call("data", "get", "yeast", "--output", str(out), code=2).stderr
     assert (out / "yeast.npz").read_bytes() == b"other"
     assert "no rule" in call("data", "make", "yeast", "--output", str(out), code=2).stderr
+    said = json.loads(call("data", "get", "yeast", "--output", str(out), "--overwrite", "--json").stdout)
+    assert [(each["name"], each["new"]) for each in said["files"]] == [("yeast", True)]
+
+
+def test_bench_and_report_say_how_it_ended_as_json(tmp_path: Path) -> None:
+    results, page = tmp_path / "results", tmp_path / "page.html"
+    options = ("--data", "correlated", "--system", "mlknn", "--seeds", "1", "--results", str(results), "--json")
+    said = json.loads(call("bench", "table2", *options).stdout)
+    assert (said["n_done"], said["n_failed"], said["results"]) == (1, 0, str(results))
+    written = json.loads(call("report", str(results), "--output", str(page), "--json").stdout)
+    assert written["html"] == str(page)
+    assert all(Path(path).is_file() for path in written.values())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("fit", "predict", "score", "refine", "check", "explain", "export", "serve", "bench", "report"),
+        *("data list", "data get", "data make", "data show"),
+    ],
+)
+def test_every_help_has_an_example(command: str) -> None:
+    assert f"Example: energate {command}" in " ".join(call(*command.split(), "--help").stdout.split())
 
 
 def test_list_says_when_the_folder_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

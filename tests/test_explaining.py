@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from cases import trunk_units as networks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.naive_bayes import GaussianNB
-from torch import nn
 
 from energate.dynamics import check_conservative
 from energate.errors import InputError
@@ -24,7 +24,6 @@ from energate.explaining import (
     trajectory,
 )
 from energate.explaining.account import Account, check_explainable
-from energate.units import NetworkUnits
 
 N, D = 90, 5
 RANDOM = np.random.RandomState(0)
@@ -282,19 +281,6 @@ def test_one_step_goes_towards_the_reconstruction(classifiers: list[EnergyClassi
     found = trajectory(model, ROWS[3], n_steps=1, of=2, rate=0.3)
     expected = 0.7 * ROWS[3] + 0.3 * explain(model, ROWS[3:4])["reconstructions"][0, 2]
     np.testing.assert_allclose(found["points"][1], expected, rtol=1e-9, atol=1e-9)
-
-
-class Trunk(nn.Module):
-    def __init__(self, n_models: int, width: int) -> None:
-        super().__init__()
-        self.first, self.heads = nn.Linear(width, 6), nn.Parameter(torch.randn(n_models, 4, 6))
-
-    def forward(self, v: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(self.first(v)) @ self.heads.mT
-
-
-def networks(n_models: int, width: int, _: torch.Generator) -> NetworkUnits:
-    return NetworkUnits(Trunk(n_models, width), width)
 
 
 def test_networks_are_explained_too() -> None:

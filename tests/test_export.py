@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from cases import trunk_units as networks
 from numpy.typing import NDArray
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.naive_bayes import GaussianNB
-from torch import nn
 from typer.testing import CliRunner
 
 from energate import export, load, save
@@ -24,7 +24,6 @@ from energate.errors import InputError, MissingExtraError
 from energate.estimators import EnergyClassifier, EnergyRefiner, EnergyScorer, LabelMLP, PairScorer
 from energate.estimators.refiner import T_LIMIT
 from energate.export import _comparing, _graphs, _onnx, export_onnx
-from energate.units import HiddenUnits, NetworkUnits
 
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
@@ -135,19 +134,6 @@ def test_pairs(file: Path, relation: str) -> None:
     export_onnx(model, file)
     Y = ROWS[:, :2] ** 2
     np.testing.assert_allclose(run(file, X=ROWS, Y=Y)["energy"], model.score_pairs(ROWS, Y), rtol=1e-4, atol=1e-4)
-
-
-class Trunk(nn.Module):
-    def __init__(self, n_models: int, width: int) -> None:
-        super().__init__()
-        self.first, self.heads = nn.Linear(width, 6), nn.Parameter(torch.randn(n_models, 4, 6))
-
-    def forward(self, v: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(self.first(v)) @ self.heads.mT
-
-
-def networks(n_models: int, width: int, _: torch.Generator) -> HiddenUnits:
-    return NetworkUnits(Trunk(n_models, width), width)
 
 
 def test_a_function_as_units(file: Path) -> None:

@@ -11,9 +11,10 @@ from sklearn.metrics import accuracy_score, brier_score_loss, f1_score, hamming_
 from standin import counts, strict
 
 from energate.datasets import make_correlated_labels, split_rows
-from energate.experiments import TABLES, labelcells, labels, run
+from energate.experiments import TABLES, labelcells, run
 from energate.experiments.labelcells import LabelData, Split, covariance, load_labels, measure
 from energate.experiments.labels import FAMILIES, SYSTEMS, TOO_LONG, Base, Mean, Refined, Remembered, label_space
+from energate.experiments.running import Plan
 from energate.experiments.tables import PROFILES
 
 FAST = ("logreg", "mlknn")
@@ -182,10 +183,13 @@ def test_a_system_that_fails_does_not_stop_its_family(tmp_path: Path, monkeypatc
     assert 0 <= refined["extra"]["gate"] <= 1
 
 
-def test_what_takes_hours_is_left_out() -> None:
-    assert ("corel5k", "svm") in TOO_LONG
-    assert ("yeast", "svm") not in TOO_LONG
-    assert PROFILES["quick"].data_of(TABLES["table2"]) == ("correlated",)
+def test_what_takes_hours_is_left_out(tmp_path: Path) -> None:
+    plan = Plan(TABLES["table2"], PROFILES["full"], tmp_path, seeds=1)
+    plan.choose(["yeast", "corel5k"], None)
+    parts = {data: {part for task in plan.first[data] for part in task.parts} for data in ("yeast", "corel5k")}
+    assert parts["yeast"] == set(SYSTEMS)
+    assert parts["yeast"] - parts["corel5k"] == {name for data, name in TOO_LONG if data == "corel5k"}
+    assert plan.n_cells == sum(map(len, parts.values()))
 
 
 @pytest.mark.data
@@ -195,9 +199,3 @@ def test_data_sets_of_the_table(name: str) -> None:
     assert len(data.X) == len(data.Y)
     assert data.Y.shape[1] == len(data.names)
     assert set(data.provenance) >= {"train", "valid", "test", "source", "files", "sha256"}
-
-
-def test_labels_and_systems_of_both_tables_do_not_meet() -> None:
-    assert labels.SYSTEMS is SYSTEMS
-    assert TABLES["table2"].labels
-    assert not TABLES["table1"].labels

@@ -107,8 +107,7 @@ def trajectory(
             t_new, e_new, p_new = _backtrack(model, t_old, p_old, e_old, c_rows)
         else:
             size_rows = size[:, rows] if size.ndim == 3 and size.shape[1] > 1 else size
-            t_new = _clamp(visible, torch.lerp(t_old, p_old, size_rows))
-            e_new, p_new = model.energy_and_preoutput(visible.f(t_new), c_rows)
+            t_new, e_new, p_new = _step(model, t_old, p_old, size_rows, c_rows)
         bad = ~torch.isfinite(e_new) | (t_new.abs() > DIVERGED).any(-1)
         moved = moving & ~bad
         settled = (e_new - e_old).abs() <= tolerance * (1 + e_old.abs())
@@ -125,6 +124,11 @@ def trajectory(
     return Trajectory(
         visible.f(t), torch.stack(energies), torch.stack(path) if keep_path else None, n_steps, converged, diverged
     )
+
+
+def _step(model: Autoencoder, t: Tensor, p: Tensor, size: Tensor | float, c: Tensor | None) -> tuple[Tensor, ...]:
+    t = _clamp(model.visible, torch.lerp(t, p, size))
+    return t, *model.energy_and_preoutput(model.visible.f(t), c)
 
 
 def _backtrack(model: Autoencoder, t: Tensor, p: Tensor, energy: Tensor, c: Tensor | None) -> tuple[Tensor, ...]:

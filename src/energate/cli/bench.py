@@ -1,5 +1,7 @@
 """`energate bench` and `energate report`: run the experiments of the tables, and write up what came out."""
 
+import dataclasses
+import json
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -29,10 +31,13 @@ def bench(
     jobs: Annotated[int, typer.Option(min=1, help="Cells run at the same time.")] = 1,
     limit: Annotated[float | None, typer.Option(metavar="MINUTES", help="Start no cell after this long.")] = None,
     listing: Annotated[bool, typer.Option("--list", help="Show tables and profiles, and run nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Say how it ended as JSON, for other programs.")] = False,
 ) -> None:
     """Run the experiments of a table: data sets x systems x seeds, one file of results each.
 
     Cells that are finished are not run again.  The exit code is 1 if cells failed, 2 if the input was wrong.
+
+    Example: energate bench table1 --profile quick --jobs 2
     """
     if listing:
         _show_tables()
@@ -51,7 +56,10 @@ def bench(
         jobs=jobs,
         limit=limit,
     )
-    _show_summary(summary, results)
+    if as_json:
+        typer.echo(json.dumps({**dataclasses.asdict(summary), "results": str(results)}))
+    else:
+        _show_summary(summary, results)
     if summary.n_failed:
         raise typer.Exit(1)
 
@@ -104,9 +112,17 @@ def report(
     output_: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="The page; Markdown and CSV go beside it.")
     ] = Path("report.html"),
+    as_json: Annotated[bool, typer.Option("--json", help="Say what was written as JSON, for other programs.")] = False,
 ) -> None:
-    """Write a report of all results in a folder: one page in HTML, tables in Markdown and CSV."""
+    """Write a report of all results in a folder: one page in HTML, tables in Markdown and CSV.
+
+    Example: energate report results --output report.html
+    """
     from energate.experiments import write_report
 
-    for kind, path in write_report(results, output_).items():
+    written = write_report(results, output_)
+    if as_json:
+        typer.echo(json.dumps({kind: str(path) for kind, path in written.items()}))
+        return
+    for kind, path in written.items():
         output().print(f"{kind}: {path}", soft_wrap=True)

@@ -14,6 +14,7 @@ from energate.errors import InputError
 
 if TYPE_CHECKING:
     from energate.datasets import Dataset
+    from energate.datasets._store import Saved
 
 app = typer.Typer(help="Data sets: list them, fetch or make them, look at them.", no_args_is_help=True)
 
@@ -26,6 +27,7 @@ _Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Data sets;
 _Folder = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write to.")]
 _Seed = Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")]
 _Source = Literal["auto", "folder", "download", "generate"]
+_Json = Annotated[bool, typer.Option("--json", help="Say what was written as JSON, for other programs.")]
 _Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that have other content.")]
 
 # --- list --------------------------------------------------------------------------------------------------------
@@ -40,6 +42,8 @@ def show_list(
 
     folder: the folder that ENERGATE_DATA names has its files.  cache: it was downloaded before.  generate: its rule
     can make it here.  `energate data get` takes the first of these; without any, the original is downloaded.
+
+    Example: energate data list --json
     """
     from energate.datasets import MULTILABEL_NAMES, NAMES, describe, describe_multilabel
     from energate.datasets._store import at_hand, labels_at_hand
@@ -100,25 +104,32 @@ def get(
     source: Annotated[_Source, typer.Option(help="auto: the first of the others that has the set.")] = "auto",
     seed: _Seed = 0,
     overwrite: _Overwrite = False,
+    as_json: _Json = False,
 ) -> None:
     """Get data sets as NPZ files, and say where their rows come from.
 
     Example: energate data get rectangles yeast --output sets
     """
-    _save(names, folder, seed, source, cache, overwrite)
+    _save(names, folder, seed, source, cache, overwrite, as_json)
 
 
 @app.command()
 @plainly(_KEPT)
-def make(names: _Names, folder: _Folder = Path(), seed: _Seed = 0, overwrite: _Overwrite = False) -> None:
+def make(
+    names: _Names, folder: _Folder = Path(), seed: _Seed = 0, overwrite: _Overwrite = False, as_json: _Json = False
+) -> None:
     """Make data sets by their published rules, with a seed of your own, as NPZ files.
 
     Sets of digits and of photographs take mnist.npz and natural_images20.npz from the folder ENERGATE_DATA names.
+
+    Example: energate data make rectangles convex --seed 7 --output sets
     """
-    _save(names, folder, seed, "generate", None, overwrite)
+    _save(names, folder, seed, "generate", None, overwrite, as_json)
 
 
-def _save(names: list[str], folder: Path, seed: int, source: str, cache: Path | None, overwrite: bool) -> None:
+def _save(
+    names: list[str], folder: Path, seed: int, source: str, cache: Path | None, overwrite: bool, as_json: bool
+) -> None:
     from energate.datasets import MULTILABEL_NAMES, describe
     from energate.datasets._store import save_dataset
 
@@ -128,29 +139,36 @@ def _save(names: list[str], folder: Path, seed: int, source: str, cache: Path | 
             describe(name)  # a wrong name is told before any work is done
         elif source == "generate":
             raise InputError(f"{name} is real data: there is no rule to make it by. Use `energate data get {name}`.")
+    written = []
     for name in wanted:
         if name in MULTILABEL_NAMES:
-            _save_labels(name, folder, source, cache, overwrite)
-            continue
-        data = _load(name, seed, source, cache)
-        with messages().status(f"{name}: writing"):
-            saved = save_dataset(data, folder, overwrite=overwrite)
-        _show_parts(data)
-        state = "wrote" if saved.new else "there already, with these rows:"
-        output().print(f"{state} {saved.path} ({_size(saved.n_bytes)}, sha256 {saved.sha256})\n", soft_wrap=True)
+            saved = _save_labels(name, folder, source, cache, overwrite, as_json)
+        else:
+            data = _load(name, seed, source, cache)
+            with messages().status(f"{name}: writing"):
+                saved = save_dataset(data, folder, overwrite=overwrite)
+            if not as_json:
+                _show_parts(data)
+        written.append({"name": name, **vars(saved), "path": str(saved.path)})
+        if not as_json:
+            state = "wrote" if saved.new else "there already, with these rows:"
+            output().print(f"{state} {saved.path} ({_size(saved.n_bytes)}, sha256 {saved.sha256})\n", soft_wrap=True)
+    if as_json:
+        typer.echo(json.dumps({"files": written}))
 
 
-def _save_labels(name: str, folder: Path, source: str, cache: Path | None, overwrite: bool) -> None:
+def _save_labels(name: str, folder: Path, source: str, cache: Path | None, overwrite: bool, quiet: bool) -> "Saved":
     from energate.datasets import load_multilabel
     from energate.datasets._store import save_labels
 
     with messages().status(f"{name}: loading"):
         data = load_multilabel(name, source="openml" if source == "download" else source, cache=cache)
         saved = save_labels(data, folder, overwrite=overwrite)
-    counts = f"{data.X.shape[0]:,} rows, {data.X.shape[1]:,} columns, {data.Y.shape[1]:,} labels"
-    output().print(f"{name}, source: {data.provenance['source']}, {data.provenance['word']}: {counts}", style="bold")
-    state = "wrote" if saved.new else "there already, with these rows:"
-    output().print(f"{state} {saved.path} ({_size(saved.n_bytes)}, sha256 {saved.sha256})\n", soft_wrap=True)
+    if not quiet:
+        counts = f"{data.X.shape[0]:,} rows, {data.X.shape[1]:,} columns, {data.Y.shape[1]:,} labels"
+        words = f"{data.provenance['source']}, {data.provenance['word']}"
+        output().print(f"{name}, source: {words}: {counts}", style="bold")
+    return saved
 
 
 def _load(name: str, seed: int, source: str, cache: Path | None = None) -> "Dataset":
@@ -205,6 +223,8 @@ def show(
     """Draw a contact sheet: images of each class of a data set, drawn at random under the seed.
 
     Of a table of your own (.csv, .tsv, .parquet or .npz) it prints what is in it; with --shape it draws, too.
+
+    Example: energate data show convex --output convex.png
     """
     if picture is not None and picture.suffix.lower() not in (".png", ".pdf", ".svg"):
         raise InputError(f"A picture must be a .png, .pdf or .svg file; got {str(picture)!r}.")

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from energate.autoencoder import Autoencoder
-from energate.dynamics import LOGIT_LIMIT, _clamp, _default_tolerance, _step_size, _to_logits
+from energate.dynamics import LOGIT_LIMIT, _default_tolerance, _step, _step_size, _to_logits
 from energate.errors import InputError
 from energate.estimators import EnergyClassifier, EnergyRefiner, EnergyScorer, LabelMLP, PairScorer
 from energate.estimators._base import Array, Scaler
@@ -87,8 +87,7 @@ class Ascent(nn.Module):
         energy, p = model.energy_and_preoutput(visible.f(t), c)
         active = torch.isfinite(energy)
         for _ in range(self.n_steps):
-            t_new = _clamp(visible, torch.lerp(t, p, self.size))
-            e_new, p_new = model.energy_and_preoutput(visible.f(t_new), c)
+            t_new, e_new, p_new = _step(model, t, p, self.size, c)
             settled = (e_new - energy).abs() <= self.tolerance * (1 + energy.abs())
             moved = active.unsqueeze(-1)
             t, p = torch.where(moved, t_new, t), torch.where(moved, p_new, p)
