@@ -79,7 +79,7 @@ _TABLE1 = Table(
 _ABLATION = Table(
     name="ablation",
     title="What calibration, fine-tuning and the hybrid loss do, one classifier each, and the paper's own recipe",
-    data=("rectangles-images", "convex", "mnist-small", "mnist-random"),
+    data=("rectangles-images", "convex", "mnist-small", "mnist-rotated", "mnist-random"),
     systems={
         f"{units}-{variant}": f"{label}, {words}"
         for units, label in (("aes", "AES"), ("caes", "cAES"), ("mcaes", "mcAES"))
