@@ -101,19 +101,51 @@ def test_over_all_label_vectors_it_is_the_exact_distribution(relation: str) -> N
     torch.testing.assert_close(with_own.seen, beliefs.seen)
 
 
+@pytest.mark.parametrize("n_flips", [0, 1, L])
 @pytest.mark.parametrize("relation", ["xy", "yy"])
-def test_a_row_does_not_count_for_its_own_label_vector(relation: str) -> None:
-    Y, x = labels_of(), drawn(12, D, seed=3)
-    sets, model, t = LabelSets.of(Y), set_model(relation), drawn(12, L, seed=2)
-    scores = model.seen_scores(t, x, sets.of_row)
-    plain = model.seen_scores(t, x)
+def test_a_training_row_sees_what_the_other_rows_leave(relation: str, n_flips: int) -> None:
+    """The distribution of a training row is the one of a model that has counted the other rows only."""
+    Y, t, x = labels_of(), drawn(12, L, seed=2), drawn(12, D, seed=3)
+    sets, model = LabelSets.of(Y), set_model(relation)
+    assert (sets.count == 1).any()
+    assert (sets.count > 1).any()
+    near = neighbours(t, n_flips) if n_flips else None
+    known = None if near is None else model.known(near, sets.of_row)
+    beliefs = model.beliefs(t, x, near, known=known, own_set=sets.of_row)
+    marginals, place = model.marginals(beliefs, near), model.place(Y, near, sets.of_row)
     for i in range(12):
-        k = int(sets.of_row[i])
-        torch.testing.assert_close(sets.Y[k], Y[i])
-        expected = literal_score(model, t[i], x[i], Y[i], float(sets.count[k]) - 1)
-        torch.testing.assert_close(scores[i, k], expected, rtol=0, atol=1e-12)
-        others = torch.arange(len(sets.Y)) != k
-        torch.testing.assert_close(scores[i, others], plain[i, others])
+        others = torch.arange(12) != i
+        model_i = SetModel(model.autoencoder, LabelSets.of(Y[others]))
+        model_i.beta, model_i.tau = model.beta, model.tau
+        near_i = None if near is None else Neighbours(near.y[i : i + 1], near.flips[i : i + 1])
+        expected = model_i.beliefs(t[i : i + 1], x[i : i + 1], near_i)
+        torch.testing.assert_close(marginals[i], model_i.marginals(expected, near_i)[0], rtol=0, atol=1e-12)
+        at, at_i = int(place[i]), int(model_i.place(Y[i : i + 1], near_i)[0])
+        assert (at < 0) == (at_i < 0)
+        if at >= 0:
+            log_p, log_p_i = ((b.seen if b.own is None else torch.cat([b.seen, b.own], 1)) for b in (beliefs, expected))
+            torch.testing.assert_close(log_p[i, at], log_p_i[0, at_i], rtol=0, atol=1e-12)
+
+
+def test_the_place_of_a_vector_is_the_candidate_that_equals_it() -> None:
+    model, Y, t = set_model("yy", labels_of(6)), every_vector().repeat(8, 1), drawn(256, L, seed=2)
+    near = neighbours(t, 3)
+    flipped_by_one = [near.y.scatter(1, j.unsqueeze(1), 1 - near.y.gather(1, j.unsqueeze(1))) for j in near.flips.T]
+    own = torch.stack([near.y, *flipped_by_one], 1)  # (N, 4, L)
+    found = model.place(Y, near)
+    assert {int(at) - len(model.Y) for at in found if at >= len(model.Y)} == {0, 1, 2, 3}
+    for i, y in enumerate(Y):
+        candidates = torch.cat([model.Y, own[i]])
+        same = (candidates == y).all(1).nonzero()
+        assert int(found[i]) == (int(same[0]) if len(same) else -1)
+    assert torch.equal(model.place(Y), torch.where(found < len(model.Y), found, -1))
+
+
+def test_a_training_row_alone_keeps_its_label_vector() -> None:
+    Y = labels_of(1)
+    model = set_model("yy", Y)
+    beliefs = model.beliefs(drawn(1, L), None, own_set=torch.zeros(1, dtype=torch.long))
+    torch.testing.assert_close(beliefs.seen.exp(), torch.ones(1, 1, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("relation", ["xy", "yy"])
@@ -335,15 +367,23 @@ def test_no_tensor_has_more_than_two_large_sides(relation: str, monkeypatch: pyt
 # --- training over label vectors ---------------------------------------------------------------------------------
 
 
-def fitted(relation: str, batch_size: int = 40, epochs: int = 3) -> tuple[SetModel, History]:
+def fitted(
+    relation: str, objective: str = "hamming", n_neighbours: int = 3, batch_size: int = 40, epochs: int = 3
+) -> tuple[SetModel, History]:
     generator = torch.Generator().manual_seed(0)
     Y, x = labels_of(60, seed=4), drawn(60, D, seed=3)
     rows = LabelRows(2 * Y - 1 + drawn(60, L, seed=6), Y, x)
     train, valid = rows.take(torch.arange(40)), rows.take(torch.arange(40, 60))
     sets = LabelSets.of(train.Y)
     model = SetModel(label_autoencoder(relation, L, D, 4, 6, generator).double(), sets).double()
-    options = {"learning_rate": 1e-2, "weight_decay": 0.0, "batch_size": batch_size, "seed": 0}
+    options: dict[str, Any] = {"learning_rate": 1e-2, "weight_decay": 0.0, "batch_size": batch_size, "seed": 0}
+    options |= {"objective": objective, "n_neighbours": n_neighbours}
     return model, train_sets(model, train, sets, epochs, valid, **options)
+
+
+TRAININGS = pytest.mark.parametrize(
+    ("relation", "objective", "n_neighbours"), [("xy", "hamming", 3), ("yy", "subset", 3), ("yy", "hamming", 0)]
+)
 
 
 def test_a_step_looks_at_the_frequent_vectors_and_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,25 +397,48 @@ def test_a_step_looks_at_the_frequent_vectors_and_its_own(monkeypatch: pytest.Mo
     assert among[place].tolist() == own.tolist()
 
 
-@pytest.mark.parametrize("relation", ["xy", "yy"])
-def test_sampling_everything_is_the_whole_softmax(relation: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, whole = fitted(relation)
+@TRAININGS
+def test_sampling_everything_is_the_whole_softmax(
+    relation: str, objective: str, n_neighbours: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, whole = fitted(relation, objective, n_neighbours)
     monkeypatch.setattr(training_module, "SAMPLED", 3)
-    again, history = fitted(relation)  # one batch of all rows: every vector is some row's own
+    # One batch of all rows: every vector is some row's own.
+    again, history = fitted(relation, objective, n_neighbours)
     torch.testing.assert_close(history.loss, whole.loss, rtol=0, atol=1e-12)
     torch.testing.assert_close(again.state_dict(), model.state_dict(), rtol=0, atol=1e-10)
-    less = fitted(relation, batch_size=2)[1]
+    less = fitted(relation, objective, n_neighbours, batch_size=2)[1]
     monkeypatch.undo()
-    more = fitted(relation, batch_size=2)[1]
+    more = fitted(relation, objective, n_neighbours, batch_size=2)[1]
     assert less.loss[0] < more.loss[0] - 1e-3  # fewer vectors to compete with
     assert min(less.validation) < less.validation[0]
 
 
-@pytest.mark.parametrize("relation", ["xy", "yy"])
-def test_validation_in_chunks_changes_nothing(relation: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, whole = fitted(relation)
+@TRAININGS
+def test_validation_in_chunks_changes_nothing(
+    relation: str, objective: str, n_neighbours: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, whole = fitted(relation, objective, n_neighbours)
     monkeypatch.setattr(training_module, "VALID_VALUES", 3 * len(model.Y))
-    torch.testing.assert_close(fitted(relation)[1].validation, whole.validation, rtol=0, atol=1e-12)
+    again = fitted(relation, objective, n_neighbours)[1]
+    torch.testing.assert_close(again.validation, whole.validation, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("objective", ["hamming", "subset"])
+def test_vectors_that_came_often_are_preferred_even_where_most_came_once(objective: str) -> None:
+    """A training row's own vector, counted as never seen, would teach the opposite."""
+    generator = torch.Generator().manual_seed(0)
+    often = torch.eye(8)[torch.randint(3, (200,), generator=generator)]
+    Y = torch.cat([often, (torch.rand(400, 8, generator=generator) < 0.5).float()])
+    Y = Y[torch.randperm(600, generator=generator)]
+    rows = LabelRows(torch.randn(600, 8, generator=generator) + 2 * Y - 1, Y, torch.zeros(600, D))
+    train, valid = rows.take(torch.arange(400)), rows.take(torch.arange(400, 600))
+    sets = LabelSets.of(train.Y)
+    assert (sets.count == 1).sum() > len(sets.count) / 2
+    model = SetModel(label_autoencoder("yy", 8, D, 4, 4, generator), sets)
+    options: dict[str, Any] = {"learning_rate": 3e-2, "weight_decay": 0.1, "batch_size": 100, "seed": 0}
+    train_sets(model, train, sets, 20, valid, objective=objective, **options)
+    assert model.tau > 0.5
 
 
 def test_an_ascent_of_one_length_keeps_no_path() -> None:

@@ -19,6 +19,7 @@ from energate.estimators._base import SCALINGS, Array, FittedMixin, default_size
 from energate.estimators._outputs import all_scores, calibrated, fit_with_unseen_scores, varying
 from energate.estimators.mlp import LabelMLP
 from energate.refining import (
+    OBJECTIVES,
     RELATIONS,
     LabelRows,
     LabelSets,
@@ -31,7 +32,7 @@ from energate.refining import (
 )
 from energate.training import History
 
-METHODS, OBJECTIVES = ("sets", "ascent"), ("hamming", "subset")
+METHODS = ("sets", "ascent")
 GATES = (0.0, 0.25, 0.5, 0.75, 1.0)
 STEPS = (0, 1, 2, 3, 5, 10, 20)
 CHUNK = 2**20  # scores of candidates at once: 4 MiB, near what a processor's cache holds
@@ -216,6 +217,7 @@ class EnergyRefiner(ClassifierMixin, FittedMixin, BaseEstimator):  # type: ignor
         self.model_: Any = self._network(sets, torch.Generator().manual_seed(seed)).to(train.t.device)
         if self.method == "ascent":
             return train_denoising(self.model_, train, self.max_epochs, valid, self.noise_level, **options)
+        options |= {"n_neighbours": self.n_neighbours, "objective": self.objective}
         return train_sets(self.model_, train, sets, self.max_epochs, valid, **options)
 
     def _network(self, sets: LabelSets, generator: torch.Generator) -> Any:

@@ -68,6 +68,7 @@ class Refined:
 
     base: str
     make: Callable[[Any, str, int], Any]
+    edition: int = 1  # raised when the code changes so that finished cells no longer hold
 
 
 def _refiner(relation: str, method: str, objective: str) -> Callable[[Any, str, int], Any]:
@@ -96,23 +97,23 @@ SYSTEMS: dict[str, Base | Mean | Refined] = {
     "mlp": _on_device(LabelMLP),
     "gaes-xy": Refined("mlp", _refiner("xy", "ascent", "hamming")),
     "gaes-y2": Refined("mlp", _refiner("yy", "ascent", "hamming")),
-    "sets-xy": Refined("mlp", _refiner("xy", "sets", "hamming")),
-    "sets-y2": Refined("mlp", _refiner("yy", "sets", "hamming")),
-    "sets-y2-subset": Refined("mlp", _refiner("yy", "sets", "subset")),
+    "sets-xy": Refined("mlp", _refiner("xy", "sets", "hamming"), edition=2),
+    "sets-y2": Refined("mlp", _refiner("yy", "sets", "hamming"), edition=2),
+    "sets-y2-subset": Refined("mlp", _refiner("yy", "sets", "subset"), edition=2),
     "projection": Refined("mlp", _projection("hamming")),
     "projection-subset": Refined("mlp", _projection("subset")),
     "svm": _on_cpu(svm_labels),
-    "svm-sets-y2": Refined("svm", _refiner("yy", "sets", "hamming")),
-    "svm-sets-y2-subset": Refined("svm", _refiner("yy", "sets", "subset")),
+    "svm-sets-y2": Refined("svm", _refiner("yy", "sets", "hamming"), edition=2),
+    "svm-sets-y2-subset": Refined("svm", _refiner("yy", "sets", "subset"), edition=2),
     "mean": Mean(("mlp", "svm")),
-    "mean-sets-xy": Refined("mean", _refiner("xy", "sets", "hamming")),
-    "mean-sets-y2": Refined("mean", _refiner("yy", "sets", "hamming")),
-    "mean-sets-y2-subset": Refined("mean", _refiner("yy", "sets", "subset")),
+    "mean-sets-xy": Refined("mean", _refiner("xy", "sets", "hamming"), edition=2),
+    "mean-sets-y2": Refined("mean", _refiner("yy", "sets", "hamming"), edition=2),
+    "mean-sets-y2-subset": Refined("mean", _refiner("yy", "sets", "subset"), edition=2),
     "chains": _on_cpu(chain_labels),
     "mlknn": Base(lambda config, device, seed: MLkNN(**config)),  # noqa: ARG005
     "boosting": _on_cpu(boosted_labels),
-    "logreg-sets-y2": Refined("logreg", _refiner("yy", "sets", "hamming")),
-    "logreg-sets-y2-subset": Refined("logreg", _refiner("yy", "sets", "subset")),
+    "logreg-sets-y2": Refined("logreg", _refiner("yy", "sets", "hamming"), edition=2),
+    "logreg-sets-y2-subset": Refined("logreg", _refiner("yy", "sets", "subset"), edition=2),
 }
 
 #: systems that share fits, by the first words of their names: one process fits them one after another
@@ -132,6 +133,11 @@ def base_of(name: str) -> str | None:
     """What a system refines."""
     system = SYSTEMS[name]
     return system.base if isinstance(system, Refined) else None
+
+
+def edition_of(name: str) -> int:
+    """Which edition of a system's code makes its cells."""
+    return getattr(SYSTEMS[name], "edition", 1)
 
 
 def label_space(name: str, data: str, search: bool) -> list[Config]:

@@ -25,7 +25,7 @@ from energate.estimators._base import resolve_device
 from energate.estimators._loop import watching
 from energate.experiments import measures
 from energate.experiments.labelcells import LabelData, Split, do_family, load_labels
-from energate.experiments.labels import base_of, label_space
+from energate.experiments.labels import base_of, edition_of, label_space
 from energate.experiments.measures import read_json, write_json
 from energate.experiments.spaces import Config, space, variant_of
 from energate.experiments.systems import SYSTEMS, Parts, Trial, choose
@@ -98,7 +98,8 @@ def place_of(settings: "Settings", data: str, system: str, number: int) -> Path:
 
 def recipe(system: str, data: str, profile: Profile) -> Config:
     """All that a cell of a table of labels is made from, beside the rows: where it differs, the cell is made anew."""
-    return as_json({"space": label_space(system, data, profile.search), "base": base_of(system)})
+    edition = {} if edition_of(system) == 1 else {"edition": edition_of(system)}
+    return as_json({"space": label_space(system, data, profile.search), "base": base_of(system), **edition})
 
 
 def as_json(config: Config) -> Config:

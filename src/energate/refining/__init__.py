@@ -34,6 +34,7 @@ from energate.refining._sets import (
     neighbours,
 )
 from energate.refining._training import (
+    OBJECTIVES,
     LabelRows,
     blurred,
     flipped,
@@ -43,6 +44,7 @@ from energate.refining._training import (
 )
 
 __all__ = [
+    "OBJECTIVES",
     "RELATIONS",
     "Beliefs",
     "LabelRows",

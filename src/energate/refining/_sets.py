@@ -142,7 +142,9 @@ class SetModel(nn.Module):
     ) -> Tensor:
         """Scores of the label vectors seen in training, or of some ``among`` them: (N, S).
 
-        ``own_set`` (N,) says which of these vectors a training row has itself: the row does not count for it.
+        ``own_set`` (N,) says which of these vectors a training row has itself: the row does not count for it, and a
+        vector that no other row has is no candidate.  If it were, the true vectors would be those that nobody else has,
+        and training would learn to prefer what it has never seen.
         """
         Y, count = (self.Y, self.count) if among is None else (self.Y[among], self.count[among])
         q, gate = self.units.factors(Y), self._gate(x)  # (1, S, F), (N, F)
@@ -154,8 +156,11 @@ class SetModel(nn.Module):
             scores = self._add_energies(scores, q[0], gate, t)
         if own_set is None:
             return scores
-        without = self.prior(count[own_set] - 1) - self.prior(count[own_set])
-        return scores.scatter_add(1, own_set.unsqueeze(1), without.unsqueeze(1))
+        others = count[own_set] - 1
+        change = self.prior(others) - self.prior(others + 1)
+        if len(count) > 1:  # else there would be no candidate at all
+            change = change.masked_fill(others < 0.5, -torch.inf)
+        return scores.scatter_add(1, own_set.unsqueeze(1), change.unsqueeze(1))
 
     def _add_energies(self, scores: Tensor, q: Tensor, gate: Tensor, t: Tensor) -> Tensor:
         """Add the energies of all pairs, for factors q (S, F): exact for the `EXACT` best of each row.
@@ -212,24 +217,44 @@ class SetModel(nn.Module):
         everything = torch.where(count > 0, others, torch.logaddexp(others, score))
         return score - everything
 
-    def _distance(self, y: Tensor) -> Tensor:
-        """In how many labels vectors differ from those seen in training: (N, S)."""
-        return y.sum(1, keepdim=True) + self.Y.sum(1) - 2 * y @ self.Y.mT
+    def _distance(self, y: Tensor, own_set: Tensor | None = None) -> Tensor:
+        """In how many labels vectors differ from those seen in training: (N, S).
 
-    def beliefs(self, t: Tensor, x: Tensor | None, near: Neighbours | None = None) -> Beliefs:
-        """Log-probabilities of all candidates."""
-        seen = self.seen_scores(t, x)
+        With ``own_set`` (N,), seen in another row than the one with this vector; infinite where there is none.
+        """
+        distance = y.sum(1, keepdim=True) + self.Y.sum(1) - 2 * y @ self.Y.mT
+        if own_set is None:
+            return distance
+        alone = torch.zeros_like(distance[:, 0]).masked_fill(self.count[own_set] < 1.5, torch.inf)
+        return distance.scatter_add(1, own_set.unsqueeze(1), alone.unsqueeze(1))
+
+    def beliefs(
+        self,
+        t: Tensor,
+        x: Tensor | None,
+        near: Neighbours | None = None,
+        *,
+        known: Tensor | None = None,
+        own_set: Tensor | None = None,
+        among: Tensor | None = None,
+    ) -> Beliefs:
+        """Log-probabilities of all candidates; ``known`` are those of the row's own that are `known`."""
+        seen = self.seen_scores(t, x, own_set, among)
         if near is None:
             return Beliefs(torch.log_softmax(seen, 1), None)
-        own = self.own_scores(t, x, near).masked_fill(self.known(near), -torch.inf)
+        known = self.known(near) if known is None else known
+        own = self.own_scores(t, x, near).masked_fill(known, -torch.inf)
         everything = torch.logaddexp(torch.logsumexp(seen, 1, True), torch.logsumexp(own, 1, True))  # (N, 1)
         return Beliefs(seen - everything, own - everything)
 
-    def known(self, near: Neighbours) -> Tensor:
-        """Which of a row's own candidates were seen in training, and so are candidates already: (N, 1 + J)."""
+    def known(self, near: Neighbours, own_set: Tensor | None = None) -> Tensor:
+        """Which of a row's own candidates were seen in training, and so are candidates already: (N, 1 + J).
+
+        With ``own_set`` (N,), seen in another row than this.
+        """
         y, flips = near
         # Two vectors of 0 and 1 differ by a flip exactly if their distance is 1, at that label.
-        distance = self._distance(y)  # (N, S)
+        distance = self._distance(y, own_set)  # (N, S)
         itself = (distance < 0.5).any(1, keepdim=True)
         row, which = ((distance - 1).abs() < 0.5).nonzero(as_tuple=True)
         # Then the numbers of their labels, added up, differ by that label's; two digits keep the sums exact in float32.
@@ -240,9 +265,24 @@ class SetModel(nn.Module):
         flipped[row, 256 * difference[:, 0] + difference[:, 1]] = True
         return torch.cat([itself, flipped.gather(1, flips)], 1)
 
-    def marginals(self, beliefs: Beliefs, near: Neighbours | None = None) -> Tensor:
+    def place(self, Y: Tensor, near: Neighbours | None = None, own_set: Tensor | None = None) -> Tensor:
+        """Which candidate each vector (N, L) is: a number below S, S + j for the row's own, -1 for none: (N,).
+
+        With ``own_set`` (N,), the vectors are those of training rows, and candidates what other rows have.
+        """
+        same = self._distance(Y, own_set) < 0.5
+        seen, at = same.any(1), same.byte().argmax(1)
+        if near is None:
+            return torch.where(seen, at, -1)
+        wrong = near.y != Y
+        flip = wrong.gather(1, near.flips)  # (N, J)
+        one_flip = (wrong.sum(1) == 1) & flip.any(1)
+        own = torch.where(one_flip, len(self.Y) + 1 + flip.byte().argmax(1), -1)
+        return torch.where(seen, at, torch.where(wrong.any(1), own, len(self.Y)))
+
+    def marginals(self, beliefs: Beliefs, near: Neighbours | None = None, among: Tensor | None = None) -> Tensor:
         """The probability of every label: (N, L)."""
-        found = beliefs.seen.exp() @ self.Y
+        found = beliefs.seen.exp() @ (self.Y if among is None else self.Y[among])
         if near is None or beliefs.own is None:
             return found
         p = beliefs.own.exp()  # (N, 1 + J)

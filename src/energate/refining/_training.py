@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from energate.autoencoder import Autoencoder
-from energate.refining._sets import LabelSets, SetModel
+from energate.refining._sets import LabelSets, Neighbours, SetModel, neighbours
 from energate.training import History, minimise, row_batches
 
 
@@ -29,6 +29,7 @@ class LabelRows:
 SAMPLED = 4096  # of more label vectors than this, a training step looks at the most frequent and at its rows' own
 VALID_VALUES = 2**22  # scores at once in validation
 SET_NLL = 0.3  # weight of the likelihood of label vectors, per label, beside that of single labels
+OBJECTIVES = ("hamming", "subset")
 TINY = 1e-6
 
 
@@ -41,41 +42,94 @@ def sampled_sets(sets: LabelSets, own: Tensor) -> tuple[Tensor | None, Tensor]:
     return among, place[SAMPLED:]
 
 
+@dataclass(frozen=True)
+class Candidates:
+    """What rows choose from beside the label vectors seen: their own, which of these were seen, and the true place."""
+
+    near: Neighbours | None
+    known: Tensor | None  # (N, 1 + J)
+    truth: Tensor  # (N,), as `SetModel.place` has it
+
+    @classmethod
+    def of(cls, model: SetModel, rows: LabelRows, n_neighbours: int, own_set: Tensor | None = None) -> "Candidates":
+        """Those of rows; with ``own_set`` (N,), of the training rows that have these vectors."""
+        parts = []
+        for some in torch.arange(len(rows.t), device=rows.t.device).split(max(1, VALID_VALUES // len(model.Y))):
+            own = None if own_set is None else own_set[some]
+            near = neighbours(rows.t[some], n_neighbours) if n_neighbours else None
+            known = None if near is None else model.known(near, own)
+            parts.append(cls(near, known, model.place(rows.Y[some], near, own)))
+        truth = torch.cat([part.truth for part in parts])
+        if not n_neighbours:
+            return cls(None, None, truth)
+        y, flips = (torch.cat(each) for each in zip(*(part.near for part in parts if part.near), strict=True))
+        return cls(Neighbours(y, flips), torch.cat([part.known for part in parts if part.known is not None]), truth)
+
+    def take(self, rows: Tensor) -> "Candidates":
+        """Those of some rows."""
+        truth = self.truth[rows]
+        if self.near is None or self.known is None:
+            return Candidates(None, None, truth)
+        return Candidates(Neighbours(self.near.y[rows], self.near.flips[rows]), self.known[rows], truth)
+
+
 def train_sets(
-    model: SetModel, rows: LabelRows, sets: LabelSets, epochs: int, valid: LabelRows, **options: Any
+    model: SetModel,
+    rows: LabelRows,
+    sets: LabelSets,
+    epochs: int,
+    valid: LabelRows,
+    *,
+    n_neighbours: int = 16,
+    objective: str = "hamming",
+    **options: Any,
 ) -> History:
-    """Train the distribution over label vectors by likelihood: of labels, mixed with the base's, and of whole vectors.
+    """Train the distribution over label vectors by likelihood, among the candidates that rows have in prediction.
+
+    ``"hamming"``: by the likelihood of labels, mixed with the base's, and a little by that of whole vectors;
+    ``"subset"``: by that of whole vectors alone, in the rows where the true one is a candidate.  The epoch is kept that
+    does best on validation rows, in single labels or in whole vectors.
 
     With more than `SAMPLED` label vectors a step normalises over the most frequent and those of its own rows (a
-    sampled softmax), so that its memory does not grow; validation looks at all.  The epoch with the best log-loss of
-    validation labels is kept.  ``options`` are those of `minimise`, and a ``batch_size`` and a ``seed``.
+    sampled softmax), so that its memory does not grow; validation looks at all.  ``options`` are those of `minimise`,
+    and a ``batch_size`` and a ``seed``.
     """
     batches = row_batches(len(rows.t), options.pop("batch_size"), options.pop("seed"), rows.t.device)
     mix = nn.Parameter(rows.t.new_zeros(()))  # how much of the marginals, as a logit
+    learned = Candidates.of(model, rows, n_neighbours, sets.of_row)
+    unseen = Candidates.of(model, valid, n_neighbours)
 
-    def mixture(t: Tensor, log_p: Tensor, Y: Tensor) -> Tensor:
-        return torch.lerp(torch.sigmoid(t), log_p.exp() @ Y, torch.sigmoid(mix)).clamp(TINY, 1 - TINY)
+    def losses(part: LabelRows, of: Candidates, own: Tensor | None, among: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Minus the log-likelihood of labels and of label vectors, each per label."""
+        beliefs = model.beliefs(part.t, part.x, of.near, known=of.known, own_set=own, among=among)
+        log_p = beliefs.seen if beliefs.own is None else torch.cat([beliefs.seen, beliefs.own], 1)
+        truth = of.truth
+        if among is not None and own is not None:  # the vectors have other places there
+            truth = torch.where(truth < len(model.Y), own, truth - len(model.Y) + len(among))
+            truth = torch.where(of.truth < 0, -1, truth)
+        of_sets = F.nll_loss(log_p, truth, ignore_index=-1, reduction="sum") / part.Y.numel()
+        if objective == "subset":
+            return of_sets.new_zeros(()), of_sets
+        p = torch.lerp(torch.sigmoid(part.t), model.marginals(beliefs, of.near, among), torch.sigmoid(mix))
+        return F.binary_cross_entropy(p.clamp(TINY, 1 - TINY), part.Y), of_sets
 
     def loss(batch: Tensor) -> Tensor:
-        part = rows.take(batch)
         among, own = sampled_sets(sets, sets.of_row[batch])
-        log_p = torch.log_softmax(model.seen_scores(part.t, part.x, own, among), 1)
-        Y = model.Y if among is None else model.Y[among]
-        of_labels = F.binary_cross_entropy(mixture(part.t, log_p, Y), part.Y)
-        return of_labels + SET_NLL / part.Y.shape[1] * F.nll_loss(log_p, own)
+        of_labels, of_sets = losses(rows.take(batch), learned.take(batch), own, among)
+        return of_sets if objective == "subset" else of_labels + SET_NLL * of_sets
 
     def validate() -> Tensor:
         total = valid.t.new_zeros(())
         for some in torch.arange(len(valid.t), device=valid.t.device).split(max(1, VALID_VALUES // len(model.Y))):
-            part = valid.take(some)
-            log_p = torch.log_softmax(model.seen_scores(part.t, part.x), 1)
-            total += F.binary_cross_entropy(mixture(part.t, log_p, model.Y), part.Y, reduction="sum")
-        return total / valid.Y.numel()
+            of_labels, of_sets = losses(valid.take(some), unseen.take(some), None, None)
+            total += len(some) * (of_sets if objective == "subset" else of_labels)
+        return total / len(valid.t)
 
     matrices = [parameter for parameter in model.parameters() if parameter.ndim == 3 and parameter.shape[1] > 1]
     others = [parameter for parameter in model.parameters() if all(parameter is not matrix for matrix in matrices)]
+    others += [mix] if objective == "hamming" else []
     decay = options.pop("weight_decay")
-    groups = [{"params": matrices, "weight_decay": decay}, {"params": [*others, mix], "weight_decay": 0.0}]
+    groups = [{"params": matrices, "weight_decay": decay}, {"params": others, "weight_decay": 0.0}]
     return minimise(
         loss, groups, batches, epochs=epochs, optimizer="adamw", schedule="cosine", validate=validate, **options
     )
