@@ -426,16 +426,16 @@ def test_validation_in_chunks_changes_nothing(
 
 @pytest.mark.parametrize("objective", ["hamming", "subset"])
 def test_vectors_that_came_often_are_preferred_even_where_most_came_once(objective: str) -> None:
-    """A training row's own vector, counted as never seen, would teach the opposite."""
+    """As a candidate that was never seen, the vector that a row alone has would teach the opposite (tau < 0)."""
     generator = torch.Generator().manual_seed(0)
-    often = torch.eye(8)[torch.randint(3, (200,), generator=generator)]
-    Y = torch.cat([often, (torch.rand(400, 8, generator=generator) < 0.5).float()])
+    often = torch.eye(12)[torch.randint(3, (100,), generator=generator)]
+    Y = torch.cat([often, (torch.rand(500, 12, generator=generator) < 0.5).float()])
     Y = Y[torch.randperm(600, generator=generator)]
-    rows = LabelRows(torch.randn(600, 8, generator=generator) + 2 * Y - 1, Y, torch.zeros(600, D))
+    rows = LabelRows(torch.randn(600, 12, generator=generator) + 2 * Y - 1, Y, torch.zeros(600, D))
     train, valid = rows.take(torch.arange(400)), rows.take(torch.arange(400, 600))
     sets = LabelSets.of(train.Y)
     assert (sets.count == 1).sum() > len(sets.count) / 2
-    model = SetModel(label_autoencoder("yy", 8, D, 4, 4, generator), sets)
+    model = SetModel(label_autoencoder("yy", 12, D, 4, 4, generator), sets)
     options: dict[str, Any] = {"learning_rate": 3e-2, "weight_decay": 0.1, "batch_size": 100, "seed": 0}
     train_sets(model, train, sets, 20, valid, objective=objective, **options)
     assert model.tau > 0.5
