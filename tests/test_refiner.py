@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import ClassifierChain, MultiOutputClassifier
@@ -349,3 +350,44 @@ def test_the_scale_of_columns_does_not_matter_to_labels(case: EstimatorCase, sca
 )  # fmt: skip
 def test_parameters_of_labels_that_mean_nothing_are_refused(case: EstimatorCase, option: str, value: Any) -> None:
     contract.test_parameters_that_mean_nothing_are_refused_by_name(case, option, value)
+
+
+# --- progress ------------------------------------------------------------------------------------------------------
+
+TASKS = ["base fold"] * 2 + ["energy epoch"] * 3
+
+
+@contract.with_callbacks
+@pytest.mark.parametrize("stop", [False, True])
+@pytest.mark.parametrize("method", ["sets", "ascent"])
+def test_a_callback_sees_folds_and_epochs_and_can_stop_the_energy(method: str, stop: bool) -> None:
+    X, Y = rows(60)
+    callback = contract.Recorder(stop)
+    options = QUICK | {"max_epochs": 3, "cv": 2, "method": method}
+    EnergyRefiner(logistic(), **options).set_callbacks(callback).fit(X, Y)
+    assert callback.seen == ["setup", *TASKS[: 3 if stop else 5], "fit", "teardown"]
+    callback = contract.Recorder(stop)
+    prefit = EnergyRefiner(logistic().fit(X, Y), prefit=True, **options).set_callbacks(callback)
+    prefit.fit(X, Y)
+    assert callback.seen == ["setup", *TASKS[2 : 3 if stop else 5], "fit", "teardown"]
+
+
+@contract.with_callbacks
+def test_an_interrupted_fit_is_no_fit() -> None:
+    X, Y = rows(60)
+    model = EnergyRefiner(logistic(), **QUICK | {"max_epochs": 3, "cv": 2}).fit(X, Y)
+    with pytest.raises(KeyboardInterrupt):
+        model.set_callbacks(contract.Recorder(interrupt_after=3)).fit(X, Y)
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+    assert model.set_callbacks().fit(X, Y).predict(X).shape == Y.shape
+
+
+def test_verbose_prints_a_line_for_every_fold_and_epoch(capsys: pytest.CaptureFixture[str]) -> None:
+    X, Y = rows(60)
+    EnergyRefiner(logistic(), **QUICK | {"max_epochs": 3, "cv": 2}).fit(X, Y)
+    assert capsys.readouterr().out == ""
+    EnergyRefiner(logistic(), verbose=1, **QUICK | {"max_epochs": 3, "cv": 2}).fit(X, Y)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["[base] fold 1/2", "[base] fold 2/2"]
+    assert [line.split(",")[0] for line in lines[2:]] == [f"[energy] epoch {k}/3" for k in (1, 2, 3)]

@@ -44,31 +44,37 @@ def watching(watcher: Watcher) -> Iterator[None]:
 
 
 class Reporter:
-    """One task per epoch for scikit-learn's callbacks, and with ``verbose`` a line per epoch.
+    """One task per epoch, or other part of `fit`, for scikit-learn's callbacks, and with ``verbose`` a line for it.
 
     A callback that returns True at the end of an epoch stops that stage of training.
     """
 
-    def __init__(self, estimator: Any, n_epochs: int, X: Any, y: Any = None) -> None:
+    def __init__(self, estimator: Any, n_tasks: int, X: Any, y: Any = None) -> None:
         self.estimator, self.rows = estimator, {"X": X, "y": y}
         self.context = None
         if "_skl_callbacks" in vars(estimator):
-            self.context = estimator._init_callback_context(max_subtasks=n_epochs)
+            self.context = estimator._init_callback_context(max_subtasks=n_tasks)
             self.context.call_on_fit_task_begin(estimator=estimator, **self.rows)
 
     def __call__(self, stage: str, progress: Progress) -> bool:
-        if self.estimator.verbose:
-            best = "" if progress.best is None else f", best validation loss {float(progress.best.min()):.4f}"
-            loss = float(progress.history.loss[-1].mean())
-            print(f"[{stage}] epoch {progress.epoch}/{progress.n_epochs}, loss {loss:.4f}{best}")
+        best = "" if progress.best is None else f", best validation loss {float(progress.best.min()):.4f}"
+        loss = float(progress.history.loss[-1].mean())
         watcher = _WATCHER.get()
         if watcher is not None:
             watcher(stage, progress)
+        return self.task(
+            f"{stage} epoch", f"[{stage}] epoch {progress.epoch}/{progress.n_epochs}, loss {loss:.4f}{best}"
+        )
+
+    def task(self, name: str, line: str) -> bool:
+        """Say that a part of `fit` is done; returns whether a callback asks to stop."""
+        if self.estimator.verbose:
+            print(line)
         if self.context is None:
             return False
-        epoch = self.context.subcontext(task_name=f"{stage} epoch")
-        epoch.call_on_fit_task_begin(estimator=self.estimator, **self.rows)
-        return bool(epoch.call_on_fit_task_end(estimator=self.estimator, **self.rows))
+        task = self.context.subcontext(task_name=name)
+        task.call_on_fit_task_begin(estimator=self.estimator, **self.rows)
+        return bool(task.call_on_fit_task_end(estimator=self.estimator, **self.rows))
 
     def end(self) -> None:
         """Say that `fit` is done."""

@@ -1,6 +1,7 @@
 """`EnergyRefiner`: any multi-label classifier, and an energy that knows which labels go together (GAES_XY, GAES_Y2)."""
 
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -16,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from energate.errors import InputError
 from energate.estimators._base import SCALINGS, Array, FittedMixin, default_size, draw_seed, resolve_device
+from energate.estimators._loop import CallbackSupportMixin, Reporter, with_callbacks
 from energate.estimators._outputs import all_scores, calibrated, fit_with_unseen_scores, varying
 from energate.estimators.mlp import LabelMLP
 from energate.refining import (
@@ -56,7 +58,7 @@ def _log_loss(p: Array, truth: Array) -> float:
     return float(-(truth * np.log(p) + (1 - truth) * np.log(1 - p)).mean())
 
 
-class EnergyRefiner(ClassifierMixin, FittedMixin, BaseEstimator):  # type: ignore[misc]
+class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEstimator):  # type: ignore[misc]
     """A multi-label classifier: a base's predictions, refined by the energy of the label vectors.
 
     Parameters
@@ -64,9 +66,10 @@ class EnergyRefiner(ClassifierMixin, FittedMixin, BaseEstimator):  # type: ignor
     base : any multi-label classifier with ``decision_function`` or ``predict_proba``; None is `LabelMLP`.
     relation : what the energy looks at: ``"yy"`` the labels (GAES_Y2), ``"xy"`` labels and columns (GAES_XY).
     method : ``"sets"`` normalises the energy over label vectors, those seen in training, the base's own and
-        ``n_neighbours`` that differ from it in one of its least certain labels.  ``"ascent"`` follows the energy uphill
-        from the base's prediction (the paper's algorithm, with its sign put right).
-    objective : what `predict` is best at: ``"hamming"`` single labels, ``"subset"`` whole label vectors.
+        ``n_neighbours`` that differ from it in one of its least certain labels (0: only those seen).  ``"ascent"``
+        follows the energy uphill from the base's prediction (the paper's algorithm, with its sign put right).
+    objective : what `fit` trains for and `predict` decides for: ``"hamming"`` single labels, ``"subset"`` whole label
+        vectors.
     prefit : the base is fitted already, on other rows than those given to `fit`.
     cv : folds for the base's predictions on rows that it has not seen, on which everything else is trained.
     n_hidden, n_factors : of the auto-encoder over labels; ``"auto"`` is 32.
@@ -75,6 +78,7 @@ class EnergyRefiner(ClassifierMixin, FittedMixin, BaseEstimator):  # type: ignor
     validation_fraction : rows on which the epoch, and how much to refine, are chosen.
     device : ``"auto"``, ``"cpu"``, ``"cuda"``.
     random_state : an integer makes results repeatable.
+    verbose : 1 prints a line per fold of the base and per epoch.
 
     Attributes
     ----------
@@ -113,6 +117,7 @@ class EnergyRefiner(ClassifierMixin, FittedMixin, BaseEstimator):  # type: ignor
         validation_fraction: float = 0.2,
         device: str = "auto",
         random_state: Any = None,
+        verbose: int = 0,
     ) -> None:
         self.base = base
         self.relation = relation
@@ -131,6 +136,7 @@ class EnergyRefiner(ClassifierMixin, FittedMixin, BaseEstimator):  # type: ignor
         self.validation_fraction = validation_fraction
         self.device = device
         self.random_state = random_state
+        self.verbose = verbose
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
@@ -139,6 +145,7 @@ class EnergyRefiner(ClassifierMixin, FittedMixin, BaseEstimator):  # type: ignor
 
     # --- fitting -----------------------------------------------------------------------------------
 
+    @with_callbacks
     def fit(self, X: Any, Y: Any) -> Self:
         """Fit the base, and on what it says of rows that it has not seen, the energy of the label vectors."""
         self._check_parameters()
@@ -146,14 +153,19 @@ class EnergyRefiner(ClassifierMixin, FittedMixin, BaseEstimator):  # type: ignor
         X, Y = validate_data(self, X, Y, dtype=np.float64, multi_output=True)
         self.__dict__.pop("verdict_", None)  # it comes last: not fitted until then
         Y = self._encode(Y)
-        seed = draw_seed(self.random_state)
+        seed, n_folds = draw_seed(self.random_state), min(self.cv, len(X))
+        report = Reporter(self, (0 if self.prefit else n_folds) + self.max_epochs, X, Y)
+
+        def said(fold: int) -> None:
+            report.task("base fold", f"[base] fold {fold}/{n_folds}")
+
         if self.prefit:
             self.base_ = self.base
             self.varying_, self.constant_ = np.ones(Y.shape[1], dtype=np.bool_), Y[0]
             scores = self._scores(X)
         else:
             base = LabelMLP(device=self.device, random_state=seed) if self.base is None else self.base
-            self.base_, scores = fit_with_unseen_scores(base, X, Y, min(self.cv, len(X)), seed)
+            self.base_, scores = fit_with_unseen_scores(base, X, Y, n_folds, seed, said)
             self.varying_, self.constant_ = varying(Y), Y[0]
         self.slope_, self.offset_ = calibrated(scores, Y)
         self.scaler_ = SCALINGS["standard"](X, np.ones(len(X)))
@@ -163,8 +175,9 @@ class EnergyRefiner(ClassifierMixin, FittedMixin, BaseEstimator):  # type: ignor
         train, valid = (rows.take(torch.as_tensor(part)) for part in (order[n_valid:], order[:n_valid]))
         if len(train.t) == 0:
             raise InputError(f"`X` must have at least 2 rows; got {len(X)}.")
-        self.history_ = self._train(train, valid, seed)
+        self.history_ = self._train(train, valid, seed, report)
         self._choose(valid)
+        report.end()
         return self
 
     def _check_parameters(self) -> None:
@@ -209,9 +222,9 @@ class EnergyRefiner(ClassifierMixin, FittedMixin, BaseEstimator):  # type: ignor
         arrays = (t, np.zeros_like(t) if Y is None else Y, x)
         return LabelRows(*(torch.as_tensor(array, dtype=torch.float32).to(device) for array in arrays))
 
-    def _train(self, train: LabelRows, valid: LabelRows, seed: int) -> History:
+    def _train(self, train: LabelRows, valid: LabelRows, seed: int, report: Reporter) -> History:
         options: dict[str, Any] = {"learning_rate": self.learning_rate, "weight_decay": self.weight_decay}
-        options |= {"batch_size": self.batch_size, "seed": seed}
+        options |= {"batch_size": self.batch_size, "seed": seed, "callback": partial(report, "energy")}
         sets = LabelSets.of(train.Y)
         self.n_sets_ = len(sets.Y)
         self.model_: Any = self._network(sets, torch.Generator().manual_seed(seed)).to(train.t.device)
