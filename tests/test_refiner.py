@@ -1,11 +1,13 @@
 """`EnergyRefiner`: bases of all forms, what it gains, and what it refuses."""
 
+import itertools
 import re
 from typing import Any
 
 import numpy as np
 import pytest
 import test_robustness as contract
+import torch
 from cases import LABELS, EstimatorCase
 from numpy.typing import NDArray
 from scipy import sparse
@@ -350,6 +352,32 @@ def test_the_scale_of_columns_does_not_matter_to_labels(case: EstimatorCase, sca
 )  # fmt: skip
 def test_parameters_of_labels_that_mean_nothing_are_refused(case: EstimatorCase, option: str, value: Any) -> None:
     contract.test_parameters_that_mean_nothing_are_refused_by_name(case, option, value)
+
+
+@pytest.mark.parametrize("method", ["sets", "ascent"])
+def test_labels_alone_have_an_energy_too(method: str) -> None:
+    X, Y = rows(200)
+    model = EnergyRefiner(logistic(), method=method, **QUICK).fit(X, Y)
+    every = np.array(list(itertools.product([0, 1], repeat=Y.shape[1])))
+    found = model.label_energy(every)
+    autoencoder = model.model_ if method == "ascent" else model.model_.autoencoder
+    energy = autoencoder.energy(torch.as_tensor(every, dtype=torch.float32))[0].detach().numpy()
+    if method == "ascent":
+        np.testing.assert_allclose(found, energy, rtol=1e-5, atol=1e-5)
+    else:  # its share among the vectors seen and itself
+        seen = {tuple(y.tolist()): n for y, n in zip(model.model_.Y, model.model_.count, strict=True)}
+        count = np.array([float(seen.get(tuple(map(float, y)), 0)) for y in every])
+        score = energy + model.model_.tau.item() * np.log(count + 0.5)
+        others = np.exp(score[count > 0]).sum()
+        total = np.where(count > 0, others, others + np.exp(score))
+        np.testing.assert_allclose(found, score - np.log(total), rtol=1e-4, atol=1e-4)
+        known = (every[:, None] == VECTORS).all(2).any(1)
+        assert found[known].min() > found[~known].max()  # what goes together was seen together
+    np.testing.assert_array_equal(model.label_energy(sparse.csr_matrix(every)), found)
+    with pytest.raises(InputError, match=r"must be \(n, 5\) of 0 and 1"):
+        model.label_energy(X[:, :4])
+    with pytest.raises(InputError, match=r"label_energy\(X, Y\)"):
+        EnergyRefiner(logistic(), "xy", method=method, **QUICK).fit(X, Y).label_energy(Y)
 
 
 # --- progress ------------------------------------------------------------------------------------------------------

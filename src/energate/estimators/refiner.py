@@ -343,21 +343,33 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
             return self._decide(p, best).astype(np.int64)
         return self.classes_[p.argmax(1)]
 
-    def label_energy(self, X: Any, Y: Any) -> Array:
+    def label_energy(self, X: Any, Y: Any = None) -> Array:
         """How well each label vector goes with its row, higher is better: (n,); the lowest look wrong.
 
         With ``method="sets"`` its log-probability among the label vectors seen in training; otherwise its energy, which
-        for ``relation="xy"`` compares label vectors of one row only.
+        for ``relation="xy"`` compares label vectors of one row only.  ``label_energy(Y)``, for ``relation="yy"``, asks
+        how well labels go together, whatever the row.
         """
         check_is_fitted(self)
-        Y = Y.toarray() if issparse(Y) else Y
-        X, Y = validate_data(self, X, Y, dtype=np.float64, multi_output=True, reset=False)
-        Y = self._known_labels(Y)
-        rows = self._label_rows(self._scores(X), X, Y)
-        size = self._rows_at_once(Y.shape[1])
+        if Y is None:
+            rows = self._rows_of_labels(X)
+        else:
+            Y = Y.toarray() if issparse(Y) else Y
+            X, Y = validate_data(self, X, Y, dtype=np.float64, multi_output=True, reset=False)
+            Y = self._known_labels(Y)
+            rows = self._label_rows(self._scores(X), X, Y)
+        size = self._rows_at_once(rows.Y.shape[1])
         with torch.no_grad():
-            parts = [self._liking(rows.take(part)) for part in torch.arange(len(X)).split(size)]
+            parts = [self._liking(rows.take(part)) for part in torch.arange(len(rows.Y)).split(size)]
         return torch.cat(parts).double().cpu().numpy()
+
+    def _rows_of_labels(self, Y: Any) -> LabelRows:
+        """Rows of which only the labels are known: the base has no opinion of them."""
+        if self.relation == "xy":
+            raise InputError('With relation="xy" energies belong to rows: use label_energy(X, Y).')
+        Y = self._known_labels(Y.toarray() if issparse(Y) else np.asarray(Y))
+        labels = torch.as_tensor(Y, dtype=torch.float32).to(resolve_device(self.device))
+        return LabelRows(torch.zeros_like(labels), labels, labels.new_zeros(len(labels), 0))
 
     def _liking(self, rows: LabelRows) -> torch.Tensor:
         if self.method == "sets":
