@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer, load_iris, make_blobs
+from sklearn.datasets import load_breast_cancer, load_iris, make_blobs, make_moons
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -13,6 +13,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from torch import nn
 
 from energate import EnergyClassifier, InputError, NetworkUnits, check_conservative
+from energate.estimators._members import SHARP_MEMBER, SHARP_RATE, SHARPNESS, sharp_rates
 from energate.stages import ClassEnergies, Rows, find_biases, set_biases
 
 KINDS = ["mean", "covariance", "mean-covariance"]
@@ -101,6 +102,48 @@ def test_the_best_biases_do_not_depend_on_the_model_s_own() -> None:
     set_biases(model, rows, scale=True)
     loss = nn.functional.cross_entropy(model.logits(rows.v), rows.labels)
     torch.testing.assert_close(loss.detach(), before[2][0])
+
+
+@pytest.mark.parametrize("kind", ["mean", "mean-covariance"])
+def test_the_defaults_find_curved_classes_in_the_plane(kind) -> None:
+    X, y = make_moons(400, noise=0.1, random_state=0)
+    fresh, truth = make_moons(2000, noise=0.1, random_state=1)
+    model = EnergyClassifier(kind, random_state=0).fit(X, y)
+    assert model.score(fresh, truth) > 0.97  # a straight line has 0.87
+    assert model.model_.share.argmax() == SHARP_MEMBER
+    for part in model.model_.autoencoders:
+        assert check_conservative(part, torch.as_tensor(model.scaler_(X[:20]))).gradient_error < 1e-10
+
+
+@pytest.mark.parametrize("scaling", ["standard", "unit", "none"])
+def test_the_sharp_member_starts_with_steps_among_the_rows(scaling) -> None:
+    X, y = blobs()
+    X = X * [1.0, 10.0, 0.1, 0.0] + 5  # one column is constant
+    for options, sharp in (
+        ({"units": "mean"}, True),
+        ({"units": "covariance"}, False),
+        ({"units": "mean", "generative_weight": [0.0, 0.0, 0.03, 0.1]}, False),
+        ({"units": "mean", "X": np.tile(X, 3)}, False),  # 12 columns
+    ):
+        rows = options.pop("X", X)
+        started = {"pretrain_epochs": 0, "max_epochs": 0, "n_hidden": 64, "random_state": 0, "scaling": scaling}
+        model = EnergyClassifier(**options, **started).fit(rows, y)
+        v = torch.as_tensor(model.scaler_(rows)).to(model.model_.B)
+        u = model.model_.autoencoders[0].groups[0].preactivation(v, None)[0].detach()  # (4 * 3, N, M)
+        deviation = u.std(1).mean(1).unflatten(0, (4, 3)).mean(1)
+        if sharp:
+            assert 0.5 * SHARPNESS < deviation[SHARP_MEMBER] < 1.5 * SHARPNESS
+            turned = (u > 0).any(1) & (u < 0).any(1)  # units with rows on both sides
+            assert turned[3:6].double().mean() > 0.8
+            assert deviation[[0, 2, 3]].max() < deviation[SHARP_MEMBER] / 3 or scaling == "none"
+        else:
+            torch.testing.assert_close(deviation, deviation.mean().expand(4), rtol=0.5, atol=0)
+
+
+def test_only_the_sharp_member_learns_faster_unless_told_otherwise() -> None:
+    assert sharp_rates(0.01, 4).tolist() == pytest.approx([0.01, 0.01 * SHARP_RATE, 0.01, 0.01])
+    given = torch.tensor([0.1, 0.2, 0.3, 0.4])
+    assert sharp_rates(given, 4) is given
 
 
 def test_rows_far_from_all_classes_are_rejected() -> None:

@@ -16,7 +16,7 @@ from energate import EnergyClassifier, MeanUnits
 
 
 def spread(n_models, width, generator):
-    """Units with edges all over the plane: with few columns, the small weights of the defaults make smooth energies."""
+    """Units with edges all over the plane: without fine-tuning, small weights make smooth energies."""
     units = MeanUnits(n_models, width, 100, generator=generator)
     with torch.no_grad():
         units.W.normal_(0, 0.5, generator=generator)
@@ -34,8 +34,8 @@ print(f"accuracy on fresh rows: {model.score(10 * fresh, truth):.3f}")
 print(f"with the defaults:      {EnergyClassifier(random_state=0).fit(X, y).score(fresh, truth):.3f}")
 
 # %%
-# The defaults are made for tables with more columns; in the plane they are too smooth. ``max_epochs=0`` leaves out
-# fine-tuning: no class has ever seen a row of the other, and only a bias for each was calibrated.
+# The defaults fine-tune, which is the better classifier where classes overlap. Here ``max_epochs=0`` leaves it out: no
+# class has ever seen a row of the other, and only a bias for each was calibrated.
 #
 # The two energies, and what comes of them; the black line is where both classes are equally probable.
 
