@@ -1,6 +1,5 @@
 """`EnergyRefiner`: any multi-label classifier, and an energy that knows which labels go together (GAES_XY, GAES_Y2)."""
 
-from dataclasses import dataclass
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, Self
@@ -17,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from energate.errors import InputError
 from energate.estimators._base import SCALINGS, Array, FittedMixin, default_size, draw_seed, resolve_device
+from energate.estimators._gains import Gain, log_loss, sigmoid, standard_error
 from energate.estimators._loop import CallbackSupportMixin, Reporter, with_callbacks
 from energate.estimators._outputs import all_scores, calibrated, fit_with_unseen_scores, varying
 from energate.estimators.mlp import LabelMLP
@@ -39,23 +39,6 @@ GATES = (0.0, 0.25, 0.5, 0.75, 1.0)
 STEPS = (0, 1, 2, 3, 5, 10, 20)
 CHUNK = 2**20  # scores of candidates at once: 4 MiB, near what a processor's cache holds
 T_LIMIT = 12.0
-
-
-@dataclass(frozen=True)
-class Gain:
-    """What refining brings on the rows held out, in points of the objective, and the standard error of that mean."""
-
-    mean: float
-    standard_error: float
-    objective: str
-
-    def __str__(self) -> str:
-        return f"{self.mean:+.2f} +- {self.standard_error:.2f} points ({self.objective})"
-
-
-def _log_loss(p: Array, truth: Array) -> float:
-    p = np.clip(p, 1e-9, 1 - 1e-9)
-    return float(-(truth * np.log(p) + (1 - truth) * np.log(1 - p)).mean())
 
 
 class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEstimator):  # type: ignore[misc]
@@ -83,9 +66,11 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
     Attributes
     ----------
     base_ : the fitted base.  Labels that are always or never on are kept from it: ``varying_`` says which it knows.
-    gain_ : a `Gain` of the refined over the base's calibrated predictions, on the rows held out.
+    gain_ : a `Gain` of the refined over the base's predictions, on the rows held out.
     gate_, n_steps_ : how much of the refined prediction is taken (``"sets"``), or how many steps (``"ascent"``); 0 is
-        the calibrated base alone.
+        the base alone.
+    threshold_ : the probabilities from which labels are predicted, (L,): one half, or if the base is kept where it
+        decides itself, unless one half is better there by more than a standard error.
     verdict_ : what came out, in a sentence.
     n_sets_ : different label vectors in the rows trained on.
     model_ : the `energate.refining.SetModel`, or the `energate.Autoencoder`.
@@ -94,7 +79,7 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
 
     _FITTED = (  # what is saved beside the model and the base
         "classes_", "multilabel_", "varying_", "constant_", "slope_", "offset_", "scaler_", "n_sets_", "gate_",
-        "n_steps_", "gain_", "verdict_",
+        "n_steps_", "threshold_", "gain_", "verdict_",
     )  # fmt: skip
 
     def __init__(
@@ -247,12 +232,13 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
     def _choose(self, valid: LabelRows) -> None:
         """How much to refine: what does best on the rows held out, where not refining comes first."""
         truth = valid.Y.cpu().numpy()
+        kept = self._base_thresholds(valid, truth)
         found: list[tuple[float, Array, tuple[float, ...]]] = []
         for amount in GATES if self.method == "sets" else STEPS:
-            self._set(amount)
+            self._set(amount, kept)
             p, best = self._refine(valid)
             right = self._right(p, best, truth)
-            share, loss = float(right.mean()), _log_loss(p, truth)
+            share, loss = float(right.mean()), log_loss(p, truth)
             if self.method == "ascent":
                 worth: tuple[float, ...] = (share,)
             elif self.objective == "hamming":  # few events, so that the log-loss tells more of a gate than the error
@@ -264,18 +250,33 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
         gain = 100 * (right - found[0][1])
         if gain.mean() <= 0:
             amount, gain = 0.0, np.zeros_like(gain)
-        self._set(amount)
-        error = float(gain.std(ddof=1) / np.sqrt(len(gain))) if len(gain) > 1 else 0.0
-        self.gain_ = Gain(float(gain.mean()), error, self.objective)
+        self._set(amount, kept)
+        self.gain_ = Gain(float(gain.mean()), standard_error(gain), self.objective)
         self.verdict_ = (
             f"Refining gains {self.gain_} on {len(gain)} rows held out."
             if amount
-            else f"Refining gains nothing on {len(gain)} rows held out: the base is kept, calibrated."
+            else f"Refining gains nothing on {len(gain)} rows held out: the base is kept."
         )
 
-    def _set(self, amount: float) -> None:
-        """Refine this much: a share for ``"sets"``, steps for ``"ascent"``."""
+    def _base_thresholds(self, valid: LabelRows, truth: Array) -> Array:
+        """Where probabilities decide if nothing is refined: where the base does, or one half if that is clearly better.
+
+        Calibrated on what copies of the base said of rows that they had not seen, the base itself may know better.
+        """
+        half = np.full(len(self.slope_), 0.5)
+        own = np.where(self.slope_ > 0, sigmoid(np.clip(self.offset_, -T_LIMIT, T_LIMIT)), half)  # its score is 0
+        p = sigmoid(valid.t.double().cpu().numpy())
+        self.gate_ = 0.0
+        self.threshold_ = half
+        gain = self._right(p, p, truth)
+        self.threshold_ = own
+        gain = gain - self._right(p, p, truth)
+        return half if gain.mean() > standard_error(gain) else own
+
+    def _set(self, amount: float, kept: Array | float = 0.5) -> None:
+        """Refine this much: a share for ``"sets"``, steps for ``"ascent"``; at 0 the thresholds ``kept`` decide."""
         self.gate_, self.n_steps_ = (float(amount), 0) if self.method == "sets" else (float(amount > 0), int(amount))
+        self.threshold_ = np.full(len(self.slope_), 0.5 if amount else kept)
 
     def _right(self, p: Array, best: Array, truth: Array) -> Array:
         """The share of labels that are right in each row, or whether all are."""
@@ -288,9 +289,9 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
     def _refine(self, rows: LabelRows) -> tuple[Array, Array]:
         """Probabilities of the labels, and the best label vector: (n, L) each."""
         amount = self.gate_ if self.method == "sets" else float(self.n_steps_)
-        plain = torch.sigmoid(rows.t.double()).cpu().numpy()
+        plain = sigmoid(rows.t.double().cpu().numpy())
         if not amount:
-            return plain, (plain > 0.5).astype(np.float64)
+            return plain, (plain > self.threshold_).astype(np.float64)
         size = self._rows_at_once(rows.t.shape[1])
         parts = [self._refine_some(rows.take(part)) for part in torch.arange(len(rows.t)).split(size)]
         refined, best = (np.concatenate(each) for each in zip(*parts, strict=True))
@@ -312,7 +313,7 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
     def _decide(self, p: Array, best: Array) -> Array:
         if self.objective == "subset" and self.method == "sets" and self.gate_:
             return best
-        return (p > 0.5).astype(np.float64)
+        return (p > self.threshold_).astype(np.float64)
 
     def _outputs(self, X: Any) -> tuple[Array, Array]:
         check_is_fitted(self)

@@ -192,8 +192,10 @@ class RefinerGraph(nn.Module):
         self.scaling = Scaling(model.scaler_, unit=False, limited=False)
         self.register_buffer("slope", torch.as_tensor(model.slope_))
         self.register_buffer("offset", torch.as_tensor(model.offset_))
+        self.register_buffer("threshold", torch.as_tensor(model.threshold_))
         self.slope: Tensor
         self.offset: Tensor
+        self.threshold: Tensor
         refiner = copy.deepcopy(model.model_)
         self.sets: SetModel | None = refiner if model.method == "sets" and model.gate_ else None
         self.ascent = Ascent(refiner, model.n_steps_) if model.method == "ascent" and model.n_steps_ else None
@@ -216,7 +218,7 @@ class RefinerGraph(nn.Module):
             refined = (1 - self.gate) * base + self.gate * self.sets.marginals(beliefs, near)
         if not self.multilabel:
             return _shares(base), _shares(refined), refined.argmax(1)
-        return base, refined, (best if self.whole_vectors and best is not None else (refined > 0.5)).long()
+        return base, refined, (best if self.whole_vectors and best is not None else (refined > self.threshold)).long()
 
 
 def _shares(p: Tensor) -> Tensor:
@@ -287,7 +289,7 @@ def _(model: LabelMLP) -> Graph:
         found = (logits > 0).astype(np.int64) if model.multilabel_ else logits.argmax(1)
         return {"decision": logits, "probabilities": model.predict_proba(X), last: found}
 
-    ties = _near_half("labels") if model.multilabel_ else _two_best("probabilities")
+    ties = _near_threshold("labels") if model.multilabel_ else _two_best("probabilities")
     return Graph(model, LabelsGraph(model), _columns(model), ("decision", "probabilities", last), reference, ties)
 
 
@@ -304,7 +306,7 @@ def _(model: EnergyRefiner) -> Graph:
         return {"base": said["base"], "probabilities": said["refined"], last: found}
 
     graph = RefinerGraph(model, with_base)
-    ties = _near_half("labels") if model.multilabel_ else _two_best("probabilities")
+    ties = _near_threshold("labels", model.threshold_) if model.multilabel_ else _two_best("probabilities")
     if graph.whole_vectors and model.multilabel_:
         ties = _none
     return Graph(model, graph, inputs, ("base", "probabilities", last), reference, ties, BLOCK if graph.sets else None)
@@ -324,8 +326,8 @@ def _two_best(name: str) -> Callable[[Outputs], dict[str, Array]]:
     return ties
 
 
-def _near_half(name: str) -> Callable[[Outputs], dict[str, Array]]:
-    return lambda outputs: {name: np.abs(outputs["probabilities"] - 0.5)}
+def _near_threshold(name: str, threshold: Array | float = 0.5) -> Callable[[Outputs], dict[str, Array]]:
+    return lambda outputs: {name: np.abs(outputs["probabilities"] - threshold)}
 
 
 def _none(_: Outputs) -> dict[str, Array]:

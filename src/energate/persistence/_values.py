@@ -13,7 +13,7 @@ import numpy as np
 
 from energate.errors import InputError
 from energate.estimators._base import Scaler
-from energate.estimators.refiner import Gain
+from energate.estimators._gains import Gain
 
 _PLAIN = (type(None), bool, int, str)
 _KINDS = "biufUO"  # of numpy arrays: bool, whole numbers, floats, text, and objects that are plain
