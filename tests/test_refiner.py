@@ -95,6 +95,38 @@ def test_independent_labels_keep_the_base() -> None:
     assert any(model.gate_ == 0 for model in kept)
 
 
+class Shifted(ClassifierMixin, BaseEstimator):
+    """A base that says the first two columns of X, each with a bias of its own."""
+
+    def __init__(self, shift: float = 0.0) -> None:
+        self.shift = shift
+
+    def fit(self, X: Any, Y: Any) -> "Shifted":
+        self.classes_ = [np.array([0, 1])] * Y.shape[1]
+        return self
+
+    def decision_function(self, X: Any) -> Any:
+        return X[:, :2] + [self.shift, -self.shift]
+
+
+@pytest.mark.parametrize("method", ["sets", "ascent"])
+@pytest.mark.parametrize("objective", ["hamming", "subset"])
+def test_a_base_that_is_kept_decides_for_itself_unless_one_half_is_clearly_better(method: str, objective: str) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    Y = (rng.random((400, 2)) < 1 / (1 + np.exp(-3 * X))).astype(int)
+    for shift, itself in ((0.0, True), (2.0, False)):
+        base = Shifted(shift).fit(X, Y)
+        model = EnergyRefiner(base, prefit=True, method=method, objective=objective, **QUICK | {"max_epochs": 0})
+        model.fit(X, Y)._set(0, model._base_thresholds(model._label_rows(base.decision_function(X), X, Y), Y))
+        fresh = rng.normal(size=(1000, 2))
+        own, half = base.decision_function(fresh) > 0, model.predict_proba(fresh) > 0.5
+        assert (own != half).any()
+        np.testing.assert_array_equal(model.predict(fresh), own if itself else half)
+        np.testing.assert_array_equal(model.refine(base.decision_function(fresh), fresh)[1], own if itself else half)
+        assert (model.threshold_ == 0.5).all() == (not itself)
+
+
 def _logits(base: Any, X: NDArray[Any]) -> NDArray[np.float64]:
     p = np.stack([each[:, 1] for each in base.predict_proba(X)], 1)
     return np.log(p / (1 - p))
