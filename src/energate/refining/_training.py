@@ -44,10 +44,10 @@ def sampled_sets(sets: LabelSets, own: Tensor) -> tuple[Tensor | None, Tensor]:
 
 @dataclass(frozen=True)
 class Candidates:
-    """What rows choose from beside the label vectors seen: their own, which of these were seen, and the true place."""
+    """What rows choose from beside the label vectors seen: flips of the base's own, and where the true vector is."""
 
-    near: Neighbours | None
-    known: Tensor | None  # (N, 1 + J)
+    flips: Tensor  # (N, J), as in `Neighbours`
+    known: Tensor  # (N, 1 + J), which of the row's own were seen
     truth: Tensor  # (N,), as `SetModel.place` has it
 
     @classmethod
@@ -55,22 +55,18 @@ class Candidates:
         """Those of rows; with ``own_set`` (N,), of the training rows that have these vectors."""
         parts = []
         for some in torch.arange(len(rows.t), device=rows.t.device).split(max(1, VALID_VALUES // len(model.Y))):
-            own = None if own_set is None else own_set[some]
-            near = neighbours(rows.t[some], n_neighbours) if n_neighbours else None
-            known = None if near is None else model.known(near, own)
-            parts.append(cls(near, known, model.place(rows.Y[some], near, own)))
-        truth = torch.cat([part.truth for part in parts])
-        if not n_neighbours:
-            return cls(None, None, truth)
-        y, flips = (torch.cat(each) for each in zip(*(part.near for part in parts if part.near), strict=True))
-        return cls(Neighbours(y, flips), torch.cat([part.known for part in parts if part.known is not None]), truth)
+            own, near = None if own_set is None else own_set[some], neighbours(rows.t[some], n_neighbours)
+            place = model.place(rows.Y[some], near if n_neighbours else None, own)
+            parts.append((near.flips, model.known(near, own), place))
+        return cls(*(torch.cat(each) for each in zip(*parts, strict=True)))
 
     def take(self, rows: Tensor) -> "Candidates":
         """Those of some rows."""
-        truth = self.truth[rows]
-        if self.near is None or self.known is None:
-            return Candidates(None, None, truth)
-        return Candidates(Neighbours(self.near.y[rows], self.near.flips[rows]), self.known[rows], truth)
+        return Candidates(self.flips[rows], self.known[rows], self.truth[rows])
+
+    def near(self, t: Tensor) -> Neighbours | None:
+        """The row's own candidates, from the base's logits; None without neighbours."""
+        return Neighbours((t > 0).to(t), self.flips) if self.flips.shape[1] else None
 
 
 def train_sets(
@@ -101,7 +97,8 @@ def train_sets(
 
     def losses(part: LabelRows, of: Candidates, own: Tensor | None, among: Tensor | None) -> tuple[Tensor, Tensor]:
         """Minus the log-likelihood of labels and of label vectors, each per label."""
-        beliefs = model.beliefs(part.t, part.x, of.near, known=of.known, own_set=own, among=among)
+        near = of.near(part.t)
+        beliefs = model.beliefs(part.t, part.x, near, known=of.known, own_set=own, among=among)
         log_p = beliefs.seen if beliefs.own is None else torch.cat([beliefs.seen, beliefs.own], 1)
         truth = of.truth
         if among is not None and own is not None:  # the vectors have other places there
@@ -110,7 +107,7 @@ def train_sets(
         of_sets = F.nll_loss(log_p, truth, ignore_index=-1, reduction="sum") / part.Y.numel()
         if objective == "subset":
             return of_sets.new_zeros(()), of_sets
-        p = torch.lerp(torch.sigmoid(part.t), model.marginals(beliefs, of.near, among), torch.sigmoid(mix))
+        p = torch.lerp(torch.sigmoid(part.t), model.marginals(beliefs, near, among), torch.sigmoid(mix))
         return F.binary_cross_entropy(p.clamp(TINY, 1 - TINY), part.Y), of_sets
 
     def loss(batch: Tensor) -> Tensor:
