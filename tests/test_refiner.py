@@ -127,6 +127,18 @@ def test_a_base_that_is_kept_decides_for_itself_unless_one_half_is_clearly_bette
         assert (model.threshold_ == 0.5).all() == (not itself)
 
 
+def test_scores_that_say_nothing_decide_nothing() -> None:
+    """A slope so small that logits are all the same, rounded up or down: no reason to predict a label everywhere."""
+    X, Y = rows(300)
+    model = EnergyRefiner(logistic(), **QUICK | {"max_epochs": 0}).fit(X, Y)
+    model.slope_ = np.full(5, 1e-12)
+    for offset in np.linspace(-13, -0.1, 50):
+        model.offset_ = np.full(5, offset)
+        kept = model._base_thresholds(model._label_rows(model._scores(X), X, Y), np.ones_like(Y))
+        model._set(0, kept)
+        assert not model.predict(X).any()
+
+
 def _logits(base: Any, X: NDArray[Any]) -> NDArray[np.float64]:
     p = np.stack([each[:, 1] for each in base.predict_proba(X)], 1)
     return np.log(p / (1 - p))
