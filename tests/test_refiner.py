@@ -127,16 +127,16 @@ def test_a_base_that_is_kept_decides_for_itself_unless_one_half_is_clearly_bette
         assert (model.threshold_ == 0.5).all() == (not itself)
 
 
-def test_scores_that_say_nothing_decide_nothing() -> None:
-    """A slope so small that logits are all the same, rounded up or down: no reason to predict a label everywhere."""
+def test_labels_of_which_scores_say_nothing_are_as_most_of_their_rows() -> None:
+    """Logits that are all the same, rounded up or down, are no reason to predict a rare label, or never a common one."""
     X, Y = rows(300)
     model = EnergyRefiner(logistic(), **QUICK | {"max_epochs": 0}).fit(X, Y)
-    model.slope_ = np.full(5, 1e-12)
-    for offset in np.linspace(-13, -0.1, 50):
-        model.offset_ = np.full(5, offset)
-        kept = model._base_thresholds(model._label_rows(model._scores(X), X, Y), np.ones_like(Y))
-        model._set(0, kept)
-        assert not model.predict(X).any()
+    for slope in (0.0, 1e-12, 1e-6):
+        for offset in np.linspace(-13, 13, 51):
+            model.slope_, model.offset_ = np.full(5, slope), np.full(5, offset)
+            model._set(0, model._base_thresholds(model._label_rows(model._scores(X), X, Y), Y))
+            if abs(offset) > 1e-3:
+                assert (model.predict(X) == (offset > 0)).all()
 
 
 def _logits(base: Any, X: NDArray[Any]) -> NDArray[np.float64]:

@@ -38,7 +38,8 @@ METHODS = ("sets", "ascent")
 GATES = (0.0, 0.25, 0.5, 0.75, 1.0)
 STEPS = (0, 1, 2, 3, 5, 10, 20)
 CHUNK = 2**20  # scores of candidates at once: 4 MiB, near what a processor's cache holds
-T_LIMIT, TINY = 12.0, 1e-5
+T_LIMIT = 12.0
+FLAT = 1e-3  # the slope of scores that say nothing
 
 
 class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEstimator):  # type: ignore[misc]
@@ -261,12 +262,11 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
     def _base_thresholds(self, valid: LabelRows, truth: Array) -> Array:
         """Where probabilities decide if nothing is refined: where the base does, or one half if that is clearly better.
 
-        The base decides where its score is 0; labels of which its scores say nothing (slope 0) are left to one half.
+        The base decides where its score is 0; labels of which its scores say nothing (slope near 0) are left to one half.
         Calibrated on what copies of the base said of rows that they had not seen, the base itself may know better.
         """
         half = np.full(len(self.slope_), 0.5)
-        at_zero = np.clip(self.offset_, -T_LIMIT, T_LIMIT) + TINY  # the logit there; rounding is no reason to say yes
-        own = np.where(self.slope_ > 0, sigmoid(at_zero), half)
+        own = np.where(self.slope_ > FLAT, sigmoid(np.clip(self.offset_, -T_LIMIT, T_LIMIT)), half)
         p = sigmoid(valid.t.double().cpu().numpy())
         self.gate_ = 0.0
         self.threshold_ = half
