@@ -128,7 +128,7 @@ def test_a_base_that_is_kept_decides_for_itself_unless_one_half_is_clearly_bette
 
 
 def test_labels_of_which_scores_say_nothing_are_as_most_of_their_rows() -> None:
-    """Logits that are all the same, rounded up or down, are no reason to predict a rare label, or never a common one."""
+    """Logits that are all the same but for rounding are no reason to predict a rare label, or never a common one."""
     X, Y = rows(300)
     model = EnergyRefiner(logistic(), **QUICK | {"max_epochs": 0}).fit(X, Y)
     for slope in (0.0, 1e-12, 1e-6):

@@ -262,7 +262,7 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
     def _base_thresholds(self, valid: LabelRows, truth: Array) -> Array:
         """Where probabilities decide if nothing is refined: where the base does, or one half if that is clearly better.
 
-        The base decides where its score is 0; labels of which its scores say nothing (slope near 0) are left to one half.
+        The base decides where its score is 0; labels of which they say nothing (slope near 0) are left to one half.
         Calibrated on what copies of the base said of rows that they had not seen, the base itself may know better.
         """
         half = np.full(len(self.slope_), 0.5)
