@@ -166,10 +166,7 @@ def counts(name: str, seed: int) -> Iterable[Line]:
                 )
         for system, model in models.items():
             began = time.process_time()
-            if model is None:
-                found = test.scores > 0
-            else:
-                found = model.fit(X, train.Y).predict(X_test) > 0
+            found = test.scores > 0 if model is None else model.fit(X, train.Y).predict(X_test) > 0
             errors = found != (test.Y > 0)
             yield about | {
                 "system": system,
