@@ -12,8 +12,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 from torch import nn
 
-from energate import EnergyClassifier, InputError, NetworkUnits, check_conservative
-from energate.estimators._members import SHARP_MEMBER, SHARP_RATE, SHARPNESS, sharp_rates
+from energate import Autoencoder, EnergyClassifier, InputError, MeanUnits, NetworkUnits, check_conservative
+from energate.estimators._members import SHARP_MEMBER, SHARP_RATE, SHARPNESS, sharp_rates, start_sharp
 from energate.stages import ClassEnergies, Rows, find_biases, set_biases
 
 KINDS = ["mean", "covariance", "mean-covariance"]
@@ -138,6 +138,14 @@ def test_the_sharp_member_starts_with_steps_among_the_rows(scaling) -> None:
             assert deviation[[0, 2, 3]].max() < deviation[SHARP_MEMBER] / 3 or scaling == "none"
         else:
             torch.testing.assert_close(deviation, deviation.mean().expand(4), rtol=0.5, atol=0)
+
+
+@pytest.mark.parametrize("factor", [0.0, 1e-320, 1e-40, 1e300])
+def test_sharp_units_are_finite_for_any_rows(factor) -> None:
+    X, _ = blobs()
+    model = ClassEnergies([Autoencoder([MeanUnits(8, 4, 16)])], n_classes=2)
+    start_sharp(model, factor * X / np.abs(X).max(), np.ones(len(X)), torch.Generator())
+    assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
 
 
 def test_only_the_sharp_member_learns_faster_unless_told_otherwise() -> None:

@@ -14,6 +14,7 @@ AUTO_WEIGHTS, LARGE_WEIGHTS, LARGE, WIDE = (0.0, 0.0, 0.03, 0.1), (0.1,), 2_000_
 #: Weights start small, so that units start nearly linear, and alike.  With few columns training stays there for long,
 #: and may stop there: so one member starts with steps instead and learns faster.  Held-out rows say how much it counts.
 FEW_COLUMNS, SHARP_MEMBER, SHARPNESS, SHARP_RATE = 8, 1, 8.0, 6.0
+SMALLEST = 1e-30  # columns that vary less are constant
 
 
 def auto_weights(n_rows: int, n_columns: int, n_classes: int) -> NDArray[np.float64]:
@@ -34,9 +35,10 @@ def start_sharp(model: ClassEnergies, X: Array, weight: Array, generator: torch.
 
     Their pre-activations have a standard deviation of about `SHARPNESS` over the rows.
     """
-    centre = np.average(X, axis=0, weights=weight)
-    size = np.sqrt(np.average((X - centre) ** 2, axis=0, weights=weight))
-    mean, deviation = torch.as_tensor(centre), torch.as_tensor(np.where(size > 0, size, 1.0))
+    unit = np.maximum(np.abs(X).max(axis=0), SMALLEST)  # so that no square overflows
+    centre = np.average(X / unit, axis=0, weights=weight)
+    size = unit * np.sqrt(np.average((X / unit - centre) ** 2, axis=0, weights=weight))
+    mean, deviation = torch.as_tensor(unit * centre), torch.as_tensor(np.where(size > SMALLEST, size, 1.0))
     models = slice(SHARP_MEMBER * model.n_classes, (SHARP_MEMBER + 1) * model.n_classes)
     for units in (group for part in model.autoencoders for group in part.groups if isinstance(group, MeanUnits)):
         shape = units.W[models].shape  # (K, M, D)
