@@ -34,4 +34,4 @@ def sigmoid(t: Array) -> Array:
 def log_loss(p: Array, truth: Array) -> float:
     """The mean over rows and labels of -log of the probability of what is."""
     p = np.clip(p, 1e-9, 1 - 1e-9)
-    return float(-(truth * np.log(p) + (1 - truth) * np.log(1 - p)).mean())
+    return float(-(truth * np.log(p) + (1 - truth) * np.log1p(-p)).mean())

@@ -238,7 +238,7 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
         for amount in GATES if self.method == "sets" else STEPS:
             self._set(amount, kept)
             p, best = self._refine(valid)
-            right = self._right(p, best, truth)
+            right = self._right(self._decide(p, best), truth)
             share, loss = float(right.mean()), log_loss(p, truth)
             if self.method == "ascent":
                 worth: tuple[float, ...] = (share,)
@@ -262,17 +262,13 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
     def _base_thresholds(self, valid: LabelRows, truth: Array) -> Array:
         """Where probabilities decide if nothing is refined: where the base does, or one half if that is clearly better.
 
-        The base decides where its score is 0; labels of which they say nothing (slope near 0) are left to one half.
-        Calibrated on what copies of the base said of rows that they had not seen, the base itself may know better.
+        The base decides where its score is 0, but for labels of which its scores say nothing (slope near 0).  One half
+        must be clearly better, as it was calibrated on copies of the base that were fitted to fewer rows.
         """
         half = np.full(len(self.slope_), 0.5)
         own = np.where(self.slope_ > FLAT, sigmoid(np.clip(self.offset_, -T_LIMIT, T_LIMIT)), half)
         p = sigmoid(valid.t.double().cpu().numpy())
-        self.gate_ = 0.0
-        self.threshold_ = half
-        gain = self._right(p, p, truth)
-        self.threshold_ = own
-        gain = gain - self._right(p, p, truth)
+        gain = self._right(p > half, truth) - self._right(p > own, truth)
         return half if gain.mean() > standard_error(gain) else own
 
     def _set(self, amount: float, kept: Array | float = 0.5) -> None:
@@ -280,9 +276,9 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
         self.gate_, self.n_steps_ = (float(amount), 0) if self.method == "sets" else (float(amount > 0), int(amount))
         self.threshold_ = np.full(len(self.slope_), 0.5 if amount else kept)
 
-    def _right(self, p: Array, best: Array, truth: Array) -> Array:
+    def _right(self, decided: NDArray[Any], truth: Array) -> Array:
         """The share of labels that are right in each row, or whether all are."""
-        equal = self._decide(p, best) == truth
+        equal = decided == truth
         return equal.mean(1) if self.objective == "hamming" else equal.all(1).astype(np.float64)
 
     # --- predicting --------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from energate.baselines import MeanLabels
 from energate.datasets import load_multilabel, make_correlated_labels, split_rows
+from energate.estimators._gains import log_loss
 from energate.experiments.labels import SYSTEMS, Base, Mean, Refined, Remembered, label_space
 from energate.experiments.spaces import Config
 from energate.experiments.systems import FAILURES, Array, Trial, choose
@@ -139,12 +140,6 @@ def _about_refining(model: Any) -> dict[str, Any]:
 
 
 # --- measures ----------------------------------------------------------------------------------------------------
-
-
-def log_loss(p: Array, Y: Array) -> float:
-    """The mean over rows and labels of -log of the probability of what is."""
-    p = np.clip(p, 1e-9, 1 - 1e-9)
-    return float(-(Y * np.log(p) + (1 - Y) * np.log1p(-p)).mean())
 
 
 def f1(both: Array, predicted: Array, true: Array) -> Array:
