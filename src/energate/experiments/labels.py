@@ -71,11 +71,11 @@ class Refined:
     edition: int = 1  # raised when the code changes so that finished cells no longer hold
 
 
-def _refiner(relation: str, method: str, objective: str) -> Callable[[Any, str, int], Any]:
-    def make(base: Any, device: str, seed: int) -> EnergyRefiner:
-        return EnergyRefiner(base, relation, method=method, objective=objective, device=device, random_state=seed)
+def _refiner(base: str, relation: str, method: str, objective: str) -> Refined:
+    def make(fitted: Any, device: str, seed: int) -> EnergyRefiner:
+        return EnergyRefiner(fitted, relation, method=method, objective=objective, device=device, random_state=seed)
 
-    return make
+    return Refined(base, make, edition=3)
 
 
 def _projection(objective: str) -> Callable[[Any, str, int], Any]:
@@ -95,25 +95,25 @@ SYSTEMS: dict[str, Base | Mean | Refined] = {
     "logreg": _on_cpu(logistic_labels),
     "hashcrbm": _on_device(HashCRBM),
     "mlp": _on_device(LabelMLP),
-    "gaes-xy": Refined("mlp", _refiner("xy", "ascent", "hamming"), edition=3),
-    "gaes-y2": Refined("mlp", _refiner("yy", "ascent", "hamming"), edition=3),
-    "sets-xy": Refined("mlp", _refiner("xy", "sets", "hamming"), edition=3),
-    "sets-y2": Refined("mlp", _refiner("yy", "sets", "hamming"), edition=3),
-    "sets-y2-subset": Refined("mlp", _refiner("yy", "sets", "subset"), edition=3),
+    "gaes-xy": _refiner("mlp", "xy", "ascent", "hamming"),
+    "gaes-y2": _refiner("mlp", "yy", "ascent", "hamming"),
+    "sets-xy": _refiner("mlp", "xy", "sets", "hamming"),
+    "sets-y2": _refiner("mlp", "yy", "sets", "hamming"),
+    "sets-y2-subset": _refiner("mlp", "yy", "sets", "subset"),
     "projection": Refined("mlp", _projection("hamming")),
     "projection-subset": Refined("mlp", _projection("subset")),
     "svm": _on_cpu(svm_labels),
-    "svm-sets-y2": Refined("svm", _refiner("yy", "sets", "hamming"), edition=3),
-    "svm-sets-y2-subset": Refined("svm", _refiner("yy", "sets", "subset"), edition=3),
+    "svm-sets-y2": _refiner("svm", "yy", "sets", "hamming"),
+    "svm-sets-y2-subset": _refiner("svm", "yy", "sets", "subset"),
     "mean": Mean(("mlp", "svm")),
-    "mean-sets-xy": Refined("mean", _refiner("xy", "sets", "hamming"), edition=3),
-    "mean-sets-y2": Refined("mean", _refiner("yy", "sets", "hamming"), edition=3),
-    "mean-sets-y2-subset": Refined("mean", _refiner("yy", "sets", "subset"), edition=3),
+    "mean-sets-xy": _refiner("mean", "xy", "sets", "hamming"),
+    "mean-sets-y2": _refiner("mean", "yy", "sets", "hamming"),
+    "mean-sets-y2-subset": _refiner("mean", "yy", "sets", "subset"),
     "chains": _on_cpu(chain_labels),
     "mlknn": Base(lambda config, device, seed: MLkNN(**config)),  # noqa: ARG005
     "boosting": _on_cpu(boosted_labels),
-    "logreg-sets-y2": Refined("logreg", _refiner("yy", "sets", "hamming"), edition=3),
-    "logreg-sets-y2-subset": Refined("logreg", _refiner("yy", "sets", "subset"), edition=3),
+    "logreg-sets-y2": _refiner("logreg", "yy", "sets", "hamming"),
+    "logreg-sets-y2-subset": _refiner("logreg", "yy", "sets", "subset"),
 }
 
 #: systems that share fits, by the first words of their names: one process fits them one after another
