@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from energate import Autoencoder, CovarianceUnits, HiddenUnits, MeanUnits
-from energate.optimisers import Stepper
+from energate.training.steps import Stepper
 
 K, D, UNITS = 10, 784, 300
 

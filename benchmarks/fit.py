@@ -27,7 +27,7 @@ from sklearn.pipeline import make_pipeline
 from torch import Tensor
 
 from energate import Autoencoder, CovarianceUnits, EnergyClassifier, HiddenUnits, MeanUnits, corrupt, minimise
-from energate.stages import PRETRAIN_ROWS, Training
+from energate.training.classes import PRETRAIN_ROWS, Training
 from energate.training import row_batches
 
 K, D, UNITS = 10, 784, 300

@@ -35,10 +35,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import roc_auc_score
 
 from energate import EnergyRefiner
-from energate.baselines import LogCountProjection, logistic_labels
+from energate.paper.baselines import LogCountProjection, logistic_labels
 from energate.datasets import load_multilabel, make_correlated_labels, split_rows
-from energate.estimators._outputs import CrossFitted, calibrated, label_scores, out_of_fold
-from energate.refining import LabelRows, ascend, blurred, label_autoencoder, train_denoising
+from energate.estimators.bases import CrossFitted, calibrated, label_scores, out_of_fold
+from energate.training.labels import LabelRows, ascend, blurred, label_autoencoder, train_denoising
 
 Array = NDArray[Any]
 Line = dict[str, Any]

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from energate import Autoencoder, EnergyRefiner
 from energate.dynamics import trajectory
-from energate.refining import (
+from energate.training.labels import (
     RELATIONS,
     LabelRows,
     LabelSets,

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 import energate
-from energate.experiments import TABLES, markdown_table, write_report
+from energate.paper import TABLES, markdown_table, write_report
 
 HERE = Path(__file__).parent
 GENERATED = HERE / "generated" / "results"

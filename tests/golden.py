@@ -27,8 +27,8 @@ def rows() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def estimators() -> dict[str, tuple[Any, str]]:
     """Every estimator by name, quick to fit, and what it is fitted to: nothing, classes, labels or itself."""
-    from energate import EnergyClassifier, EnergyRefiner, EnergyScorer, LabelMLP, PairScorer
-    from energate import baselines as others
+    from energate import EnergyClassifier, EnergyRefiner, EnergyScorer, ImageEnergyClassifier, LabelMLP, PairScorer
+    from energate.paper import baselines as others
 
     quick: dict[str, Any] = {"max_epochs": 3, "random_state": 0, "device": "cpu"}
     small = {**quick, "n_hidden": 8, "n_factors": 6}
@@ -49,11 +49,12 @@ def estimators() -> dict[str, tuple[Any, str]]:
             EnergyRefiner(base, relation, method=method, objective=objective, cv=2, **small), "labels",
         )
         for method, relation, objective in (
-            ("sets", "yy", "hamming"), ("sets", "xy", "subset"), ("ascent", "xy", "hamming"), ("ascent", "yy", "hamming"),
+            ("sets", "yy", "hamming"), ("sets", "xy", "subset"),
+            ("ascent", "xy", "hamming"), ("ascent", "yy", "hamming"),
         )
     }  # fmt: skip
     found |= {
-        "deep": (others.DeepEnergyClassifier(n_hidden=4, channels=8, **quick), "classes"),
+        "deep": (ImageEnergyClassifier(n_hidden=4, channels=8, **quick), "classes"),
         "rbm": (others.RBMClassifier(n_hidden=8, pretrain_epochs=2, **quick), "classes"),
         "saa3": (others.StackedAutoencoderClassifier(**quick), "classes"),
         "gsm": (others.GatedSoftmax(n_hidden=8, n_factors=8, **quick), "classes"),

@@ -92,7 +92,7 @@ def refined(loaded: Loaded, base_prefix: str | None, base_scores: str, with_base
 
 def _labels(loaded: Loaded, refined: str | None, base: str | None, scores: Callable[[Any], Any] | None) -> Adds:
     """What a refiner says, its probabilities under names that begin so; ``scores`` finds the base's in the table."""
-    from energate.explaining import refine
+    from energate.views import refine
 
     model, names = loaded.model, loaded.labels()
 
@@ -111,7 +111,7 @@ def scores_in(loaded: Loaded, prefix: str, kind: str, batch: dict[str, Any]) -> 
     """What a table says of every label, in columns whose names begin so, as logits: (n, L)."""
     import numpy as np
 
-    from energate.estimators._outputs import MOST
+    from energate.estimators.bases import MOST
     from energate.tables.cells import CellError, listed, numbers
 
     names = loaded.labels()

@@ -213,7 +213,7 @@ def _threads_for(n_numbers: int) -> Iterator[None]:
 @contextmanager
 def _showing(kind: str) -> Iterator[None]:
     """The stage and the epoch of whatever is trained: one line that changes in a terminal, else a line per stage."""
-    from energate.estimators._loop import watching
+    from energate.estimators.progress import watching
 
     console, begun = messages(), Counter[str]()
 
@@ -303,7 +303,7 @@ def _of_anomalies(model: Any, X: Any, y: Any) -> dict[str, Any]:
 def _calibration_error(log_proba: Any, wrong: Any) -> float:
     import numpy as np
 
-    from energate.reliability import reliability
+    from energate.measures import reliability
 
     return float(reliability(np.exp(log_proba.max(1)), ~wrong)["ece"])
 

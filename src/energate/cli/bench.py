@@ -11,7 +11,7 @@ import typer
 from energate.cli._console import output, plainly, say, show, split, table
 
 if TYPE_CHECKING:
-    from energate.experiments import Summary
+    from energate.paper import Summary
 
 _GO_ON = "Finished cells are kept: the same command goes on where it stopped."
 
@@ -42,7 +42,7 @@ def bench(
     if listing:
         _show_tables()
         return
-    from energate.experiments import run
+    from energate.paper import run
 
     summary = run(
         name,
@@ -65,7 +65,7 @@ def bench(
 
 
 def _show_tables() -> None:
-    from energate.experiments import PROFILES, TABLES
+    from energate.paper import PROFILES, TABLES
 
     console = output()
     for each in TABLES.values():
@@ -118,7 +118,7 @@ def report(
 
     Example: energate report results --output report.html
     """
-    from energate.experiments import write_report
+    from energate.paper import write_report
 
     written = write_report(results, output_)
     if as_json:

@@ -122,7 +122,7 @@ def size_of(text: str) -> tuple[int, int]:
 
 def _check(order: Any, task: str) -> None:
     from energate.cli._fitting import OPTIONS
-    from energate.estimators._base import resolve_device
+    from energate.estimators.edge import resolve_device
 
     wrong = [name for name in order.options if name not in OPTIONS[task]]
     if wrong:

@@ -12,11 +12,11 @@ from energate.cli._options import BasePrefix, BaseScores, Data, Device, Json, Mo
 from energate.errors import InputError
 
 if TYPE_CHECKING:
-    from energate.checking import Report
     from energate.cli._loading import Loaded
-    from energate.explaining.account import Account
     from energate.tables import Columns
     from energate.tables.reading import Batch, Source
+    from energate.views.account import Account
+    from energate.views.checking import Report
 
 _PICTURES = (".png", ".pdf", ".svg")
 _MOST_SHOWN = 12  # auto-encoders in a table; of more the worst
@@ -44,8 +44,8 @@ def check(
 
     Example: energate check flowers.zip
     """
-    from energate.checking import check as measure
     from energate.cli._loading import Loaded
+    from energate.views.checking import check as measure
 
     loaded = Loaded.of(model, device)
     X = None if data is None else _some_rows(loaded, data, part, rows, seed)
@@ -188,7 +188,7 @@ def explain(
     Example: energate explain flowers.zip new.csv --row 3 -o why.png
     """
     from energate.cli._loading import Loaded
-    from energate.explaining.account import Account, check_explainable
+    from energate.views.account import Account, check_explainable
 
     if picture is not None and picture.suffix.lower() not in _PICTURES:
         raise InputError(f"A picture must be a {', '.join(_PICTURES)} file; got {str(picture)!r}.")
@@ -212,7 +212,7 @@ def explain(
 
 def _draw(account: "Account", picture: Path, title: str) -> None:
     from energate.datasets._store import written_whole
-    from energate.explaining.pictures import draw
+    from energate.views.pictures import draw
 
     with messages().status("drawing"):
         figure = draw(account, title)

@@ -1,9 +1,10 @@
 """scikit-learn estimators over the exact energies."""
 
 from energate.estimators.classifier import EnergyClassifier
+from energate.estimators.images import ImageEnergyClassifier
 from energate.estimators.mlp import LabelMLP
 from energate.estimators.pairs import PairScorer
 from energate.estimators.refiner import EnergyRefiner
 from energate.estimators.scorer import EnergyScorer
 
-__all__ = ["EnergyClassifier", "EnergyRefiner", "EnergyScorer", "LabelMLP", "PairScorer"]
+__all__ = ["EnergyClassifier", "EnergyRefiner", "EnergyScorer", "ImageEnergyClassifier", "LabelMLP", "PairScorer"]

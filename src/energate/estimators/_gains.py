@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from energate.estimators._base import Array
+from energate.estimators.edge import Array
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from energate.estimators._base import Array
-from energate.stages import ClassEnergies
+from energate.estimators.edge import Array
+from energate.training.classes import ClassEnergies
 from energate.units import MeanUnits
 
 AUTO_WEIGHTS, LARGE_WEIGHTS, LARGE, WIDE = (0.0, 0.0, 0.03, 0.1), (0.1,), 2_000_000, 2000

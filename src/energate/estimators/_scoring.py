@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from energate.errors import InputError
-from energate.estimators._base import Array, Scaler, in_chunks
-from energate.stages import ClassEnergies
+from energate.estimators.edge import Array, Scaler, in_chunks
+from energate.training.classes import ClassEnergies
 
 
 def any_class(energies: torch.Tensor) -> Array:

@@ -15,7 +15,9 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
-from energate.estimators._base import (
+from energate.estimators._members import auto_weights, has_sharp_member, sharp_rates, start_sharp
+from energate.estimators._scoring import ScoringMixin, any_class
+from energate.estimators.edge import (
     SCALINGS,
     Array,
     FittedMixin,
@@ -30,10 +32,9 @@ from energate.estimators._base import (
     resolve_device,
     usable_weights,
 )
-from energate.estimators._loop import CallbackSupportMixin, Reporter, with_callbacks
-from energate.estimators._members import auto_weights, has_sharp_member, sharp_rates, start_sharp
-from energate.estimators._scoring import ScoringMixin, any_class
-from energate.stages import (
+from energate.estimators.progress import CallbackSupportMixin, Reporter, with_callbacks
+from energate.training import History
+from energate.training.classes import (
     FINE_TUNE_ROWS,
     FINE_TUNE_SCALE,
     PRETRAIN_ROWS,
@@ -45,7 +46,6 @@ from energate.stages import (
     set_biases,
     weigh_members,
 )
-from energate.training import History
 from energate.units import HiddenUnits
 
 UnitsBuilder = Callable[[int, int, torch.Generator], HiddenUnits | Sequence[HiddenUnits]]
@@ -110,7 +110,7 @@ class EnergyClassifier(
     Attributes
     ----------
     classes_, n_features_in_, feature_names_in_ : as in scikit-learn.
-    model_ : the `energate.stages.ClassEnergies`.
+    model_ : the `energate.training.classes.ClassEnergies`.
     scaler_ : what brings columns to the scale of ``model_``.
     generative_weights_ : ``generative_weight`` of every member.
     liking_ : sorted `score_samples` of the rows that were held out, or else trained on.

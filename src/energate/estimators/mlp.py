@@ -15,8 +15,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from energate.errors import InputError
-from energate.estimators import _base
-from energate.estimators._base import (
+from energate.estimators import edge
+from energate.estimators._networks import BatchedLinear, LabelNetworks, member_batches
+from energate.estimators.edge import (
     SCALINGS,
     Array,
     FittedMixin,
@@ -27,8 +28,7 @@ from energate.estimators._base import (
     in_chunks,
     resolve_device,
 )
-from energate.estimators._loop import CallbackSupportMixin, Reporter, with_callbacks
-from energate.estimators._networks import BatchedLinear, LabelNetworks, member_batches
+from energate.estimators.progress import CallbackSupportMixin, Reporter, with_callbacks
 from energate.training import History, minimise
 
 Targets = NDArray[np.float32]  # (n, L) of 0 and 1; for classes one 1 in each row
@@ -226,7 +226,7 @@ class LabelMLP(
 
         validate = None
         if valid is not None:
-            chunks = list(zip(*(part.split(_base.ROWS_PER_CHUNK) for part in on_device(*valid)), strict=True))
+            chunks = list(zip(*(part.split(edge.ROWS_PER_CHUNK) for part in on_device(*valid)), strict=True))
 
             def validate() -> Tensor:
                 return torch.cat([log_loss(networks(v), known) for v, known in chunks], -1).double().mean(-1)

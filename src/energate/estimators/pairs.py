@@ -15,8 +15,8 @@ from torch import Tensor
 
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
-from energate.estimators import _base
-from energate.estimators._base import (
+from energate.estimators import edge
+from energate.estimators.edge import (
     SCALINGS,
     Array,
     FittedMixin,
@@ -27,7 +27,7 @@ from energate.estimators._base import (
     in_chunks,
     resolve_device,
 )
-from energate.estimators._loop import CallbackSupportMixin, train_rows, with_callbacks
+from energate.estimators.progress import CallbackSupportMixin, train_rows, with_callbacks
 from energate.training import History, corrupt
 from energate.units import GatedUnits, SymmetricGatedUnits
 
@@ -193,7 +193,7 @@ class PairScorer(CallbackSupportMixin, FittedMixin, BaseEstimator):  # type: ign
 
         validate = None
         if valid is not None:
-            parts = [arrange(part[:, :n_x], part[:, n_x:]) for part in valid.split(_base.ROWS_PER_CHUNK)]
+            parts = [arrange(part[:, :n_x], part[:, n_x:]) for part in valid.split(edge.ROWS_PER_CHUNK)]
             chunks = [(v, c, noisy_copy(v)) for v, c in parts]
 
             def validate() -> Tensor:

@@ -15,12 +15,13 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from energate.errors import InputError
-from energate.estimators._base import SCALINGS, Array, FittedMixin, default_size, draw_seed, resolve_device
 from energate.estimators._gains import Gain, log_loss, sigmoid, standard_error
-from energate.estimators._loop import CallbackSupportMixin, Reporter, with_callbacks
-from energate.estimators._outputs import all_scores, calibrated, fit_with_unseen_scores, varying
+from energate.estimators.bases import all_scores, calibrated, fit_with_unseen_scores, varying
+from energate.estimators.edge import SCALINGS, Array, FittedMixin, default_size, draw_seed, resolve_device
 from energate.estimators.mlp import LabelMLP
-from energate.refining import (
+from energate.estimators.progress import CallbackSupportMixin, Reporter, with_callbacks
+from energate.training import History
+from energate.training.labels import (
     OBJECTIVES,
     RELATIONS,
     LabelRows,
@@ -32,7 +33,6 @@ from energate.refining import (
     train_denoising,
     train_sets,
 )
-from energate.training import History
 
 METHODS = ("sets", "ascent")
 GATES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -74,7 +74,7 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
         decides itself, unless one half is better there by more than a standard error.
     verdict_ : what came out, in a sentence.
     n_sets_ : different label vectors in the rows trained on.
-    model_ : the `energate.refining.SetModel`, or the `energate.Autoencoder`.
+    model_ : the `energate.training.labels.SetModel`, or the `energate.Autoencoder`.
     classes_, n_features_in_, feature_names_in_ : as in scikit-learn.
     """
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
-from energate.estimators import _base
-from energate.estimators._base import (
+from energate.estimators import edge
+from energate.estimators.edge import (
     SCALINGS,
     Array,
     FittedMixin,
@@ -26,7 +26,7 @@ from energate.estimators._base import (
     in_chunks,
     resolve_device,
 )
-from energate.estimators._loop import CallbackSupportMixin, train_rows, with_callbacks
+from energate.estimators.progress import CallbackSupportMixin, train_rows, with_callbacks
 from energate.training import History, corrupt
 from energate.units import HiddenUnits
 
@@ -203,7 +203,7 @@ class EnergyScorer(
 
         validate = None
         if valid is not None:
-            parts = [part.split(_base.ROWS_PER_CHUNK) for part in (valid, *noisy_copy(valid))]
+            parts = [part.split(edge.ROWS_PER_CHUNK) for part in (valid, *noisy_copy(valid))]
             chunks = list(zip(*parts, strict=True))
 
             def validate() -> Tensor:

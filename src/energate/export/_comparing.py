@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from energate.checking import draw_rows
 from energate.errors import InputError
 from energate.estimators import EnergyRefiner
-from energate.estimators._base import Array
+from energate.estimators.edge import Array
 from energate.export._graphs import Graph
+from energate.views.checking import draw_rows
 
 BATCHES = (1, 7, 64)
 #: the largest difference that is taken for rounding

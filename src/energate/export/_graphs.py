@@ -15,12 +15,12 @@ from energate.autoencoder import Autoencoder
 from energate.dynamics import LOGIT_LIMIT, _default_tolerance, _step, _step_size, _to_logits
 from energate.errors import InputError
 from energate.estimators import EnergyClassifier, EnergyRefiner, EnergyScorer, LabelMLP, PairScorer
-from energate.estimators._base import Array, Scaler
-from energate.estimators._outputs import MOST
+from energate.estimators.bases import MOST
+from energate.estimators.edge import Array, Scaler
 from energate.estimators.pairs import RELATIONS
 from energate.estimators.refiner import T_LIMIT
-from energate.explaining import explain, refine, without_names
-from energate.refining import SetModel, neighbours
+from energate.training.labels import SetModel, neighbours
+from energate.views import explain, refine, without_names
 
 Outputs = dict[str, Any]
 
@@ -48,7 +48,7 @@ BLOCK = 16  # rows of a refiner at once
 
 
 class Scaling(nn.Module):
-    """The user's columns on the scale of a model, as `energate.estimators._base.in_chunks` brings them there."""
+    """The user's columns on the scale of a model, as `energate.estimators.edge.in_chunks` brings them there."""
 
     def __init__(self, scaler: Scaler, unit: bool, limited: bool = True) -> None:
         super().__init__()

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from energate.errors import InputError, require
-from energate.explaining import describe
 from energate.export._graphs import Graph
+from energate.views import describe
 
 OPSET = 18
 ROWS = "rows"  # the name of the axis of any length

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 import energate
 from energate.errors import InputError
 from energate.estimators import EnergyRefiner, LabelMLP
-from energate.estimators._base import resolve_device
+from energate.estimators.edge import resolve_device
 from energate.persistence import _bases, _store
 from energate.persistence._bases import is_foreign
 from energate.persistence._config import (

@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from energate.errors import InputError, require
 from energate.estimators import EnergyRefiner
-from energate.estimators._outputs import MissingBase, label_scores
+from energate.estimators.bases import MissingBase, label_scores
 from energate.persistence._store import BASE
 from energate.persistence._values import line
 

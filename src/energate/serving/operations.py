@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
-from energate import explaining
+from energate import views
 from energate.errors import InputError
 from energate.estimators import EnergyClassifier, EnergyRefiner, EnergyScorer, LabelMLP
 from energate.estimators._scoring import any_class
@@ -56,7 +56,7 @@ class RowsOf:
 
 @singledispatch
 def operations(model: Any, about: dict[str, Any], form: RowsOf) -> dict[str, Operation]:
-    """The operations that a server offers of a model, by name; ``about`` is what `energate.explaining` says of it."""
+    """The operations that a server offers of a model, by name; ``about`` is what `energate.views` says of it."""
     del about, form
     raise InputError(
         f"A {type(model).__name__} cannot be served; an EnergyClassifier, EnergyScorer, EnergyRefiner or LabelMLP can."
@@ -139,7 +139,7 @@ def _(model: EnergyRefiner, about: dict[str, Any], form: RowsOf) -> dict[str, Op
     n_labels, names = len(model.slope_), about["labels"] or about["classes"]
 
     def refine(rows: Rows, scores: Any = None) -> dict[str, Any]:
-        return explaining.refine(model, form.matrix(rows), scores=scores)
+        return views.refine(model, form.matrix(rows), scores=scores)
 
     def predict(rows: Rows) -> dict[str, Any]:
         found = refine(rows)
@@ -153,7 +153,7 @@ def _(model: EnergyRefiner, about: dict[str, Any], form: RowsOf) -> dict[str, Op
     beside = {} if about["has_base"] else {"scores": [[0.0] * n_labels]}
     predictions = array(LABEL, 2 if model.multilabel_ else 1)
     refined = {"base": array(NUMBER, 2), "refined": array(NUMBER, 2), "predictions": predictions}
-    n_values = n_labels * (max(model.n_steps_, explaining.GATE_STEPS) + 3)
+    n_values = n_labels * (max(model.n_steps_, views.GATE_STEPS) + 3)
     found = {
         "refine": Operation(
             "Probabilities of the labels before and after refinement; `scores` are those of the base, if not its own.",
@@ -212,7 +212,7 @@ def _explain(
     model: Any, form: RowsOf, n_values: int, returns: Schema, beside: Mapping[str, Any] | None = None, **fields: Any
 ) -> Operation:
     def explain(rows: Rows, scores: Any = None) -> dict[str, Any]:
-        return explaining.explain(model, form.matrix(rows), scores=scores)
+        return views.explain(model, form.matrix(rows), scores=scores)
 
     about = "Everything that the model says of each row: energies, probabilities, reconstructions, steps."
     body_ = form.body("FewRows", n_values, **fields)
@@ -221,7 +221,7 @@ def _explain(
 
 def _trajectory(model: Any, form: RowsOf, n_features: int, n_classes: int) -> Operation:
     def trajectory(row: Any, n_steps: int, of: int | None = None) -> dict[str, Any]:
-        return explaining.trajectory(model, form.matrix([row])[0], n_steps=n_steps, of=of)
+        return views.trajectory(model, form.matrix([row])[0], n_steps=n_steps, of=of)
 
     most = max(1, min(MOST_STEPS, MOST_VALUES // n_features))
     number = Annotated[Whole, Field(ge=0, le=n_classes - 1)] | None if n_classes else None

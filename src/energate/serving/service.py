@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import energate
-from energate import explaining
+from energate import views
 from energate.errors import InputError
 from energate.persistence import read_columns
 from energate.serving import schemas
@@ -119,7 +119,7 @@ def serve_model(
     model: Any, columns: Columns | None = None, examples: Sequence[Any] = (), settings: Settings | None = None
 ) -> Served:
     """What a server offers of a fitted estimator, whose rows are those of a table if it has ``columns``."""
-    about = explaining.describe(model)
+    about = views.describe(model)
     if columns is not None:
         about["feature_names"] = list(columns.feature_names)
         if about["labels"] is not None and columns.labels:

@@ -20,8 +20,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from energate.errors import InputError, MissingExtraError, require
 from energate.estimators import EnergyClassifier
-from energate.estimators._base import draw_seed
 from energate.estimators.classifier import MIN_VALIDATION_ROWS, PER_MEMBER
+from energate.estimators.edge import draw_seed
 from energate.tuning._programs import Trainer
 from energate.tuning._space import DEFAULT_SPACE, Space, plain, read_space
 from energate.tuning._stores import Config, Plan, Store, Trial, open_store, stored_by, stored_seed

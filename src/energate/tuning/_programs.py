@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from energate.calibration import negative_log_likelihood
 from energate.errors import InputError
 from energate.estimators import EnergyClassifier
 from energate.estimators.classifier import PER_MEMBER
-from energate.stages import Rows
 from energate.training import History
+from energate.training.calibration import negative_log_likelihood
+from energate.training.classes import Rows
 from energate.tuning._space import plain
 from energate.tuning._stores import Config, Trial
 

@@ -1,0 +1,41 @@
+"""The paper's tables as data, run cell by cell into files, and reports of those files."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from energate.paper.report import markdown_table, write_report
+    from energate.paper.running import Summary, run
+    from energate.paper.tables import PROFILES, TABLES, Profile, Table
+    from energate.paper.work import Event
+
+# Imported on first use: a report needs no torch, and listing the tables needs nothing.
+_HOME = {
+    "PROFILES": "tables",
+    "TABLES": "tables",
+    "Event": "work",
+    "Profile": "tables",
+    "Summary": "running",
+    "Table": "tables",
+    "markdown_table": "report",
+    "run": "running",
+    "write_report": "report",
+}
+
+__all__ = [
+    "PROFILES",
+    "TABLES",
+    "Event",
+    "Profile",
+    "Summary",
+    "Table",
+    "markdown_table",
+    "run",
+    "write_report",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'energate.paper' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"energate.paper.{_HOME[name]}"), name)

@@ -1,0 +1,352 @@
+"""`run`: the cells of a table, each into a file of its own, several at a time, going on where it stopped."""
+
+import json
+import multiprocessing
+import os
+import tempfile
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from energate.errors import InputError
+from energate.estimators.edge import resolve_device
+from energate.paper import progress, work
+from energate.paper.labels import FAMILIES, TOO_LONG
+from energate.paper.measures import device_name, read_json, today
+from energate.paper.tables import PROFILES, TABLES, Profile, Table
+from energate.paper.work import Event, Task
+
+
+@dataclass
+class Summary:
+    """How a run ended."""
+
+    n_done: int = 0
+    n_skipped: int = 0
+    n_failed: int = 0
+    n_left: int = 0
+    seconds: float = 0.0
+    failed: list[str] = field(default_factory=list)
+
+
+def run(
+    table: str,
+    *,
+    profile: str = "quick",
+    data: Sequence[str] | None = None,
+    systems: Sequence[str] | None = None,
+    seeds: int | None = None,
+    results: str | os.PathLike[str] = "results",
+    device: str = "auto",
+    jobs: int = 1,
+    limit: float | None = None,
+    source: str = "auto",
+    folder: str | os.PathLike[str] | None = None,
+    show: Callable[[Event], None] | None = None,
+) -> Summary:
+    """Run a table of `TABLES`: for every data set and system choose hyper-parameters, then fit and test every seed.
+
+    Parameters
+    ----------
+    profile : a name in `PROFILES`.
+    data, systems : only these; all that the profile and the table have by default.
+    seeds : how many; the profile's number by default.  Systems that are not random get one.
+    results : the folder under which ``<table>/<data set>/<system>/seed<k>.json`` and ``search.json`` are written.
+        What is there already, with the same configuration, is not run again.
+    device : ``"auto"``, ``"cpu"``, ``"cuda"``.
+    jobs : tasks at the same time, each in a process of its own; 1 stays in this one.
+    limit : minutes after which no further task is started.
+    source, folder : where the data sets come from, as in `energate.datasets.load`.
+    show : called with every `Event`; the terminal shows them by default.
+    """
+    if jobs < 1 or (limit is not None and limit <= 0) or (seeds is not None and seeds < 1):
+        raise InputError(f"`jobs`, `seeds` and `limit` must be above 0; got {jobs}, {seeds} and {limit}.")
+    resolve_device(device)  # refused here rather than by every cell
+    plan = Plan(_known(table, TABLES, "table"), _known(profile, PROFILES, "profile"), Path(results), seeds)
+    plan.choose(data, systems)
+    with (
+        tempfile.TemporaryDirectory(prefix="energate-") as scratch,
+        progress.showing(plan.n_cells, plan.summary.n_skipped, show) as tell,
+    ):
+        settings = work.Settings(plan.table.name, plan.profile.name, Path(results), scratch, device, source, folder)
+        runner = _Here(tell) if jobs == 1 else _Processes(tell, jobs)
+        began = time.monotonic()
+        try:
+            with runner:
+                return _loop(plan, settings, runner, tell, began, limit)
+        finally:
+            if plan.summary.n_done:
+                _note_run(plan, device, jobs, time.monotonic() - began)
+
+
+def _note_run(plan: "Plan", device: str, jobs: int, seconds: float) -> None:
+    """A line in ``runs.jsonl``: what the clock said, where several tasks share a device."""
+    line = {
+        "table": plan.table.name,
+        "profile": plan.profile.name,
+        "date": today(),
+        "device": device_name(str(resolve_device(device))),
+        "jobs": jobs,
+        "cells": plan.summary.n_done,
+        "seconds": round(seconds, 1),
+    }
+    with (plan.results / plan.table.name / "runs.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def _known(name: str, names: dict[str, Any], what: str) -> Any:
+    if name not in names:
+        raise InputError(f"There is no {what} {name!r}; there are: {', '.join(names)}.")
+    return names[name]
+
+
+class Plan:
+    """Which tasks are to be done, and which of them can be done now."""
+
+    def __init__(self, table: Table, profile: Profile, results: Path, seeds: int | None) -> None:
+        self.table, self.profile, self.results = table, profile, results
+        self.seeds = profile.repeats(table) if seeds is None else seeds
+        self.ready: deque[Task] = deque()
+        self.first: dict[str, list[Task]] = {}  # of every data set: what can be done once it is loaded
+        self.summary = Summary()
+        self.n_cells = 0
+
+    def choose(self, data: Sequence[str] | None, systems: Sequence[str] | None) -> None:
+        """Take the named rows and columns, and begin with what each of them needs first."""
+        all_data = self.profile.data_of(self.table)
+        self.data, self.systems = _chosen(data, all_data, "data set"), _chosen(systems, self.table.systems, "system")
+        for name in self.data:
+            self.n_cells += sum(self._n_seeds(system) for system in self._systems_of(name))
+            if self.table.labels:
+                self.first[name] = self._label_tasks(name)
+            else:
+                # Backwards: the slowest systems are the last of a table, and better not begun last.
+                self.first[name] = [task for system in reversed(self.systems) for task in self._next(name, system)]
+            if self.first[name]:
+                self.ready.append(Task("data", name))
+        self.summary.n_skipped = self.n_cells - sum(map(self._n_cells_of, self.ready))
+
+    def _n_seeds(self, system: str) -> int:
+        return work.n_seeds(self.table, system, self.seeds)
+
+    def _systems_of(self, data: str) -> list[str]:
+        left_out = TOO_LONG if self.table.labels else ()
+        return [system for system in self.systems if (data, system) not in left_out]
+
+    def _label_tasks(self, data: str) -> list[Task]:
+        """Of every split and family, the systems that are left."""
+        wanted, tasks = set(self._systems_of(data)), []
+        for split in range(self.seeds):
+            for family, members in FAMILIES.items():
+                parts = tuple(
+                    name for name in members if name in wanted and not self._label_cell_done(data, name, split)
+                )
+                if parts:
+                    tasks.append(Task("labels", data, family, split, parts))
+        return tasks
+
+    def _label_cell_done(self, data: str, system: str, split: int) -> bool:
+        place = self.results / self.table.name / data / system / f"split{split}.json"
+        return self._done(place, "recipe", work.recipe(system, data, self.profile))
+
+    def _next(self, data: str, system: str) -> list[Task]:
+        """The search, or the seeds that are left once it is done."""
+        config = work.configuration(self.results, self.table.name, data, system, self.profile)
+        if config is None:
+            return [Task("search", data, system)]
+        seeds, place = range(self._n_seeds(system)), self.results / self.table.name / data / system
+        return [
+            Task("cell", data, system, seed)
+            for seed in seeds
+            if not self._done(place / f"seed{seed}.json", "config", work.as_json(config))
+        ]
+
+    def _done(self, path: Path, key: str, value: dict[str, Any]) -> bool:
+        """Whether a cell is there, made with the same configuration."""
+        found = read_json(path) or {}
+        if found.get("status") != "ok":
+            return False
+        if found.get("profile") != self.profile.name:
+            raise InputError(
+                f"{path} is a result of the profile {found.get('profile')!r}; {self.profile.name!r} would replace it. "
+                "Name another folder for the results."
+            )
+        return found.get(key) == value
+
+    def after(self, task: Task) -> list[Task]:
+        """What can be done now that a task has been."""
+        if task.kind == "data":
+            return self.first[task.data]
+        if task.kind == "search":
+            following = self._next(task.data, task.system)
+            self.summary.n_skipped += self._n_seeds(task.system) - len(following)
+            return following
+        self.summary.n_done += task.n_cells
+        return []
+
+    def fail(self, task: Task, error: str) -> None:
+        """Note what did not work, and all that needed it."""
+        done = sum(self._label_cell_done(task.data, part, task.seed) for part in task.parts)
+        self.summary.n_done += done
+        self.summary.n_failed += self._n_cells_of(task) - done
+        self.summary.failed.append(f"{task}: {error}")
+
+    def _n_cells_of(self, task: Task) -> int:
+        """How many cells cannot be had without a task."""
+        if task.kind == "data":
+            return sum(map(self._n_cells_of, self.first[task.data]))
+        return self._n_seeds(task.system) if task.kind == "search" else task.n_cells
+
+
+def _chosen(wanted: Sequence[str] | None, names: Sequence[str] | dict[str, str], what: str) -> list[str]:
+    unknown = [name for name in wanted or [] if name not in names]
+    if unknown:
+        raise InputError(f"There is no {what} {unknown[0]!r} here; there are: {', '.join(names)}.")
+    return [name for name in names if wanted is None or name in wanted]
+
+
+def _loop(
+    plan: Plan,
+    settings: work.Settings,
+    runner: "_Here | _Processes",
+    tell: Callable[[Event], None],
+    began: float,
+    limit: float | None,
+) -> Summary:
+    while plan.ready or runner.busy:
+        late = limit is not None and time.monotonic() - began > 60 * limit
+        while plan.ready and runner.free(plan.ready[0]) and not late:
+            task = plan.ready.popleft()
+            tell(Event(task, "start"))
+            runner.start(task, settings)
+        if late and not runner.busy:
+            break
+        for task, error in runner.finished():
+            tell(Event(task, "failed" if error else "done", text=error))
+            if error:
+                plan.fail(task, error)
+            else:
+                following = plan.after(task)
+                # Seeds of a search that is done come before other searches, so that cells get finished.
+                if task.kind == "search":
+                    plan.ready.extendleft(reversed(following))
+                else:
+                    plan.ready.extend(following)
+    summary = plan.summary
+    summary.n_left = plan.n_cells - summary.n_done - summary.n_skipped - summary.n_failed
+    summary.seconds = time.monotonic() - began
+    return summary
+
+
+class _Here:
+    """One task at a time, in this process."""
+
+    def __init__(self, tell: Callable[[Event], None]) -> None:
+        self.tell, self.busy = tell, False
+        self.result: tuple[Task, str] | None = None
+
+    def __enter__(self) -> "_Here":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def free(self, _: Task) -> bool:
+        return not self.busy
+
+    def start(self, task: Task, settings: work.Settings) -> None:
+        self.busy = True
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.result = task, work.do(task, settings, self.tell)
+
+    def finished(self) -> list[tuple[Task, str]]:
+        self.busy, result, self.result = False, self.result, None
+        return [] if result is None else [result]
+
+
+class _Worker:
+    """A process that does one task after another, and the pipe through which it tells how far it is.
+
+    A pool of one: if a pool breaks, all its tasks are lost, and nothing says which of them broke it.
+    """
+
+    def __init__(self, threads: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.events, self.sender = context.Pipe(duplex=False)
+        self.pool = ProcessPoolExecutor(1, context, initializer=work.prepare_worker, initargs=(threads, self.sender))
+
+    def told(self) -> Iterator[Event]:
+        while self.events.poll():
+            yield self.events.recv()
+
+    def terminate(self) -> None:
+        for process in list((self.pool._processes or {}).values()):
+            process.terminate()
+
+    def close(self) -> None:
+        self.pool.shutdown(cancel_futures=True)
+        self.events.close()
+        self.sender.close()
+
+
+class _Processes:
+    """Several tasks at the same time, each in a process; one that dies takes only its own task with it."""
+
+    def __init__(self, tell: Callable[[Event], None], jobs: int) -> None:
+        self.tell = tell
+        self.threads = max(1, (os.cpu_count() or 1) // jobs)
+        self.idle = [_Worker(self.threads) for _ in range(jobs)]
+        self.running: dict[Future[str], tuple[_Worker, Task, work.Settings]] = {}
+
+    def __enter__(self) -> "_Processes":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        workers = [*self.idle, *(worker for worker, _, _ in self.running.values())]
+        if kind is not None:  # do not wait for what is running
+            for worker in workers:
+                worker.terminate()
+        for worker in workers:
+            worker.close()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.running)
+
+    def free(self, _: Task) -> bool:
+        return bool(self.idle)
+
+    def start(self, task: Task, settings: work.Settings) -> None:
+        worker = self.idle.pop()
+        try:
+            future = worker.pool.submit(work.do_and_tell, task, settings)
+        except BrokenExecutor:  # its process died while it had nothing to do
+            worker = self._replaced(worker)
+            future = worker.pool.submit(work.do_and_tell, task, settings)
+        self.running[future] = worker, task, settings
+
+    def finished(self) -> list[tuple[Task, str]]:
+        done = wait(self.running, timeout=0.2, return_when=FIRST_COMPLETED).done
+        for worker, _, _ in self.running.values():
+            for event in worker.told():
+                self.tell(event)
+        ended = []
+        for future in done:
+            (worker, task, settings), error = self.running.pop(future), future.exception()
+            if error is None:
+                ended.append((task, future.result()))
+            else:
+                worker = self._replaced(worker)
+                ended.append((task, work.note(task, settings, error)))
+            self.idle.append(worker)
+        return ended
+
+    def _replaced(self, worker: _Worker) -> _Worker:
+        worker.close()
+        return _Worker(self.threads)

@@ -1,0 +1,27 @@
+"""Training: one loop for everything, calibration, and the energies of classes and of labels that it trains."""
+
+from energate.training.loop import (
+    NOISE,
+    SCHEDULES,
+    Batches,
+    History,
+    Progress,
+    class_batches,
+    contractive_penalty,
+    corrupt,
+    minimise,
+    row_batches,
+)
+
+__all__ = [
+    "NOISE",
+    "SCHEDULES",
+    "Batches",
+    "History",
+    "Progress",
+    "class_batches",
+    "contractive_penalty",
+    "corrupt",
+    "minimise",
+    "row_batches",
+]

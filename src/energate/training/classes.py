@@ -1,0 +1,324 @@
+"""Class-specific energy models, and the three stages that train them: pretrain, calibrate, fine-tune.
+
+K classes are K models of one or several auto-encoders, whose energies add (`eqn:gae:classification`, `GAES_eq`):
+
+    P(z = k | v) = softmax_k( sum over parts of beta * E_k(v) + B_k )
+
+The stages work on tensors and can be used without the estimators.  A batch holds rows of every class, (K, B): model
+k reconstructs its own rows, and all rows together give the cross-entropy, weighted back to the frequencies of the
+classes.
+
+C classifiers, *members*, train as one program of C * K models: configurations of a search, or an ensemble.  What steps
+them (learning rate, noise, loss weights) may then differ: a vector (C,) in the place of a number.
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from energate.autoencoder import Autoencoder
+from energate.errors import InputError
+from energate.training import History, Progress, class_batches, corrupt, minimise
+from energate.training.calibration import calibrate, calibrate_scales, negative_log_likelihood
+from energate.training.steps import spread
+
+
+class ClassEnergies(nn.Module):
+    """C members of K class models each: P auto-encoders with C * K models, whose energies add, and biases.
+
+    Model c * K + k is class k of member c.  ``B`` is (C, K) and the scales ``beta`` are (C, P).  Together the members
+    are one classifier, whose energies are the mean of theirs with the weights ``share`` (C,): an exact energy again.
+    """
+
+    def __init__(self, parts: Sequence[Autoencoder], n_classes: int | None = None) -> None:
+        super().__init__()
+        if not parts or len({(part.n_models, part.width) for part in parts}) != 1:
+            raise InputError("`parts` must be auto-encoders of the same width, each with one model per class.")
+        n_models = parts[0].n_models
+        self.n_classes = n_models if n_classes is None else n_classes
+        self.n_members = n_models // self.n_classes
+        if self.n_members * self.n_classes != n_models:
+            raise InputError(f"{n_models} models are not so many members of {self.n_classes} classes each.")
+        self.parts = nn.ModuleList(parts)
+        self.B = nn.Parameter(parts[0].a.new_zeros(self.n_members, self.n_classes))
+        self.register_buffer("beta", parts[0].a.new_ones(self.n_members, len(parts)))
+        self.beta: Tensor
+        self.register_buffer("share", parts[0].a.new_full((self.n_members,), 1 / self.n_members))
+        self.share: Tensor
+
+    @property
+    def autoencoders(self) -> list[Autoencoder]:
+        """The parts."""
+        return list(self.parts)  # type: ignore[arg-type]
+
+    def part_energies(self, v: Tensor, relative: bool = True) -> Tensor:
+        """How much each part of each class likes each row: (C, P, N, K), higher is better.
+
+        ``relative`` leaves out a term that all classes share.  Rows are (N, D), or (C, N, D) for members' own.
+        """
+        if v.ndim == 3:  # a member's classes all see the member's rows
+            v = v[0] if self.n_members == 1 else v.repeat_interleave(self.n_classes, 0)
+        scores = [part.relative_energy(v) if relative else part.energy(v) for part in self.autoencoders]
+        return torch.stack(scores).unflatten(1, (self.n_members, self.n_classes)).permute(1, 0, 3, 2)
+
+    def calibrated(self, part_energies: Tensor) -> Tensor:
+        """Scales and biases applied to energies of the parts: (C, P, N, K) -> (C, N, K)."""
+        return (self.beta[..., None, None] * part_energies).sum(1) + self.B.unsqueeze(1)
+
+    def logits(self, v: Tensor) -> Tensor:
+        """Calibrated energies whose softmax is P(z | v): (N, K)."""
+        return torch.tensordot(self.share, self.calibrated(self.part_energies(v)), 1)
+
+    def energies(self, v: Tensor) -> Tensor:
+        """How much each class likes each row, calibrated, with no term left out: (N, K), higher is better."""
+        return torch.tensordot(self.share, self.calibrated(self.part_energies(v, relative=False)), 1)
+
+    def encode(self, v: Tensor) -> Tensor:
+        """Hidden activations of all members, classes and parts, side by side: (N, C * K * M)."""
+        h = torch.cat([part.encode(v) for part in self.autoencoders], -1)  # (C * K, N, M)
+        return h.movedim(0, 1).flatten(1)
+
+    def member(self, c: int) -> "ClassEnergies":
+        """A copy of one member alone."""
+        models = range(c * self.n_classes, (c + 1) * self.n_classes)
+        alone = self.n_members == 1
+        parts = [copy.deepcopy(part) if alone else part.select(models) for part in self.autoencoders]
+        model = ClassEnergies(parts)
+        with torch.no_grad():
+            model.B.copy_(self.B[c : c + 1])
+            model.beta.copy_(self.beta[c : c + 1])
+        return model
+
+    def per_member(self, values: Tensor) -> Tensor:
+        """Values of C * K models added up to (C,); () where there is one member, for `minimise`."""
+        values = values.unflatten(0, (self.n_members, self.n_classes)).sum(1)
+        return values[0] if self.n_members == 1 else values
+
+
+Report = Callable[[str, Progress], bool | None]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Training or validation rows on the model's device: v (N, D), labels (N,) and weights (N,) of mean 1."""
+
+    v: Tensor
+    labels: Tensor
+    weight: Tensor
+
+
+#: rows of every class in a batch, at least: a class learns to reconstruct from its own rows only
+PRETRAIN_ROWS, FINE_TUNE_ROWS = 32, 8
+#: The scale at which fine-tuning starts.  Well below 1, weights move far enough to become sharp features before the
+#: energies become sure of the classes; `find_biases` finds the scale anew afterwards.
+FINE_TUNE_SCALE = 0.1
+
+MOST_EVIDENCE = 64.0  # rows that may speak for a member, at most
+NEGLIGIBLE = 25.0  # exp(-25), times the share of a row, is a gradient that not even Adam makes a step of
+
+
+@dataclass(frozen=True)
+class Training:
+    """How the stages step: what `minimise` and `corrupt` take."""
+
+    batch_size: int = 100
+    learning_rate: float | Tensor = 1e-3
+    weight_decay: float | Tensor = 0.0
+    noise: str = "gaussian"
+    noise_level: float | Tensor = 0.3
+    patience: int | None = 10
+    validate_every: int = 1
+    optimizer: str = "adam"
+    seed: int = 0
+
+    def rows_per_class(self, n_classes: int, least: int) -> int:
+        """A batch holds as many rows of every class: its size divided by the classes, but at least some."""
+        return max(least, self.batch_size // n_classes)
+
+
+def find_biases(model: ClassEnergies, rows: Rows, scale: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Scales (C, P), biases (C, K) and mean log-loss (C,) that fit the rows best; without ``scale``, only the biases.
+
+    The prior of `calibrate_scales` is around the model's present scales.
+    """
+    with torch.no_grad():
+        # On the CPU, member by member: many small steps.
+        beta = model.beta.double().cpu().clone()  # (C, P)
+        energies = beta[..., None, None] * model.part_energies(rows.v).double().cpu()  # (C, P, N, K)
+        labels, weight = rows.labels.cpu(), rows.weight.double().cpu()
+        B, losses = torch.zeros(model.B.shape).to(energies), torch.zeros(len(energies)).to(energies)
+        for c, parts in enumerate(energies):
+            factor = torch.ones(len(parts)).to(parts)
+            if scale:
+                factor, B[c] = calibrate_scales(parts, labels, weight)
+            else:
+                B[c] = calibrate(parts.sum(0), labels, weight)
+            total = torch.tensordot(factor, parts, 1)
+            losses[c] = negative_log_likelihood(B[c], total, labels, weight) / weight.sum()
+            beta[c] = beta[c] * factor
+    return beta, B, losses
+
+
+def set_biases(model: ClassEnergies, rows: Rows, scale: bool = False) -> Tensor:
+    """Calibrate: the biases B, and with ``scale`` also the scales beta, by maximum likelihood; the log-loss (C,)."""
+    beta, B, losses = find_biases(model, rows, scale)
+    with torch.no_grad():
+        model.beta.copy_(beta)
+        model.B.copy_(B)
+    return losses
+
+
+def weigh_members(model: ClassEnergies, rows: Rows, losses: Tensor) -> None:
+    """Let members count by the likelihood of held-out rows, to the power 1/4: the rows also chose their epochs.
+
+    Of more than some hundred rows the likelihood would leave a single member, and an average is better.
+    """
+    with torch.no_grad():
+        model.share.copy_(torch.softmax(-min(0.25 * len(rows.labels), MOST_EVIDENCE) * losses, 0))
+
+
+def pretrain(
+    model: ClassEnergies,
+    rows: Rows,
+    training: Training,
+    epochs: int,
+    valid: Rows | None = None,
+    scale: bool = True,
+    report: Report | None = None,
+) -> History:
+    """Train every class's auto-encoders to reconstruct the rows of that class from noisy copies.
+
+    With validation rows the epoch with the best calibrated log-loss is kept: more than the reconstruction, the contrast
+    between classes says when to stop.
+    """
+    noisy = _noise(model, rows, training, training.seed)
+
+    def loss(batch: Tensor) -> Tensor:  # (K, B) -> (C,)
+        v = rows.v[batch].repeat(model.n_members, 1, 1)  # (C * K, B, D)
+        seen = noisy(v)
+        losses = torch.stack([part.loss(v, seen=seen) for part in model.autoencoders]).sum(0)
+        return model.per_member((rows.weight[batch].repeat(model.n_members, 1) * losses).mean(-1))
+
+    parameters = [parameter for part in model.autoencoders for parameter in part.parameters()]
+    rows_in_class = training.rows_per_class(model.n_classes, PRETRAIN_ROWS)
+    return _run(
+        "pretrain", loss, parameters, model, rows, training, rows_in_class, epochs, "constant", valid, scale, report
+    )
+
+
+def fine_tune(
+    model: ClassEnergies,
+    rows: Rows,
+    training: Training,
+    epochs: int,
+    generative_weight: float | Tensor,
+    valid: Rows | None = None,
+    scale: bool = True,
+    report: Report | None = None,
+    start_scale: float | None = FINE_TUNE_SCALE,
+) -> History:
+    """Train weights and biases by cross-entropy, plus ``generative_weight`` times the denoising loss per column.
+
+    It starts from scales of ``start_scale``, or from the present ones where that is None or ``scale`` is False.  With
+    validation rows, a member that was better before is put back.
+    """
+    tensors = [*model.parameters(), model.beta]
+    before = [tensor.detach().clone() for tensor in tensors]
+    loss_before = None if valid is None else find_biases(model, valid, scale)[2]
+    if scale and start_scale is not None:
+        with torch.no_grad():
+            model.B.mul_((start_scale / model.beta.mean(1, keepdim=True)).clamp(max=1))
+            model.beta.fill_(start_scale)
+    loss = _hybrid_loss(model, rows, training, generative_weight)
+    parameters = list(model.parameters())
+    rows_in_class = training.rows_per_class(model.n_classes, FINE_TUNE_ROWS)
+    history = _run(
+        "fine-tune", loss, parameters, model, rows, training, rows_in_class, epochs, "cosine", valid, scale, report
+    )
+    if loss_before is not None and history.best is not None:
+        worse = (history.best.reshape(-1) > loss_before).to(model.B.device)
+        with torch.no_grad():
+            for tensor, old in zip(tensors, before, strict=True):
+                back = spread(worse, tensor) if model.n_members > 1 else worse[0]
+                tensor.copy_(torch.where(back, old, tensor))
+    return history
+
+
+def _hybrid_loss(
+    model: ClassEnergies, rows: Rows, training: Training, generative_weight: float | Tensor
+) -> Callable[[Tensor], Tensor]:
+    noisy = _noise(model, rows, training, training.seed + 1)
+    n_members, n_classes, width = model.n_members, model.n_classes, rows.v.shape[1]
+    classes = torch.arange(n_classes, device=rows.v.device)
+    share = torch.bincount(rows.labels, minlength=n_classes).to(rows.v)
+    share = share / share.mean()  # class frequencies: every class has as many rows in a batch
+    mix = torch.as_tensor(generative_weight, dtype=rows.v.dtype, device=rows.v.device)
+    mix = mix[0] if mix.ndim and n_members == 1 else mix
+    generative = bool((mix > 0).any())
+
+    def loss(batch: Tensor) -> Tensor:  # (K, B) -> (C,)
+        v = rows.v[batch].repeat(n_members, 1, 1)  # (C * K, B, D)
+        seen = noisy(v)
+        weight = share.unsqueeze(1) * rows.weight[batch]  # (K, B)
+        together = seen.unflatten(0, (n_members, n_classes)).flatten(1, 2)  # (C, K * B, D)
+        logits = model.calibrated(model.part_energies(together))  # (C, K * B, K)
+        labels = classes.repeat_interleave(batch.shape[1]).expand(n_members, -1)
+        # Gradients of classes far below the true one would be denormal numbers, with which a CPU is many times slower.
+        floor = logits.detach().gather(-1, labels.unsqueeze(-1)) - NEGLIGIBLE
+        cross_entropy = F.cross_entropy(logits.maximum(floor).mT, labels, reduction="none")  # (C, K * B)
+        total = (weight.flatten() * cross_entropy).mean(-1)
+        total = total[0] if n_members == 1 else total
+        if generative:
+            losses = torch.stack([part.loss(v, seen=seen) for part in model.autoencoders]).sum(0)
+            losses = (weight.repeat(n_members, 1) * losses).mean(-1)  # (C * K,)
+            total = total + mix * model.per_member(losses) / (n_classes * width)
+        return total
+
+    return loss
+
+
+def _noise(model: ClassEnergies, rows: Rows, training: Training, seed: int) -> Callable[[Tensor], Tensor]:
+    generator = torch.Generator(rows.v.device).manual_seed(seed)
+    level = torch.as_tensor(training.noise_level, dtype=rows.v.dtype, device=rows.v.device)
+    if level.ndim:
+        level = level.repeat_interleave(model.n_classes)  # (C * K,)
+    return lambda v: corrupt(v, training.noise, level, generator)
+
+
+def _run(
+    name: str,
+    loss: Callable[[Tensor], Tensor],
+    parameters: list[nn.Parameter],
+    model: ClassEnergies,
+    rows: Rows,
+    training: Training,
+    rows_in_class: int,
+    epochs: int,
+    schedule: str,
+    valid: Rows | None,
+    scale: bool,
+    report: Report | None,
+) -> History:
+    def validate() -> Tensor:  # the model's own biases play no part
+        assert valid is not None
+        losses = find_biases(model, valid, scale)[2].to(model.B)
+        return losses[0] if model.n_members == 1 else losses
+
+    return minimise(
+        loss,
+        parameters,
+        class_batches(rows.labels, model.n_classes, rows_in_class, training.seed, rows.v.device),
+        epochs=epochs,
+        learning_rate=training.learning_rate,
+        weight_decay=training.weight_decay,
+        optimizer=training.optimizer,
+        schedule=schedule,
+        validate=None if valid is None else validate,
+        validate_every=training.validate_every,
+        patience=None if valid is None else training.patience,
+        callback=None if report is None else lambda progress: report(name, progress),
+    )

@@ -1,0 +1,320 @@
+"""One training loop for everything: `minimise` knows closures and tensors, not models.
+
+K models train as one program when every parameter has a leading axis K and the loss has shape (K,):
+the gradient of the sum of the losses is each model's own gradient.  Learning rate, weight decay, noise
+level and loss weights may then be vectors over the models, so that C configurations of K models train
+together.  Given the same initial weights, batches and noise, models trained together equal models trained alone.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from energate.errors import InputError
+from energate.training.steps import Keeper, Stepper, finite_models
+
+Batches = Callable[[int], Sequence[Tensor]]
+Schedule = Callable[[float], float]
+
+
+# --- batches and noise ---------------------------------------------------------------------------------------
+
+
+def _generator(seed: int, epoch: int) -> torch.Generator:
+    state = np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0]
+    return torch.Generator().manual_seed(int(state >> np.uint64(1)))
+
+
+def row_batches(n_rows: int, batch_size: int, seed: int = 0, device: torch.device | str = "cpu") -> Batches:
+    """Shuffled row numbers: a function from the epoch to batches (B,), the last one perhaps shorter."""
+    _check_counts(n_rows=n_rows, batch_size=batch_size)
+
+    def batches(epoch: int) -> Sequence[Tensor]:
+        return torch.randperm(n_rows, generator=_generator(seed, epoch)).to(device).split(batch_size)
+
+    return batches
+
+
+def class_batches(
+    labels: Tensor, n_classes: int, batch_size: int, seed: int = 0, device: torch.device | str = "cpu"
+) -> Batches:
+    """Every class its own rows: a function from the epoch to batches (K, B) of row numbers.
+
+    Row k of a batch holds rows of class k.  An epoch goes once through the rows of the largest class; shorter
+    classes wrap around, so that all K models take the same number of full batches (the largest class, too,
+    wraps to fill its last one).
+    """
+    _check_counts(n_classes=n_classes, batch_size=batch_size)
+    labels = torch.as_tensor(labels).cpu()
+    if labels.ndim != 1 or labels.is_floating_point() or (labels < 0).any():
+        raise InputError(f"`labels` must be (N,) whole numbers from 0 to {n_classes - 1}; encode them first.")
+    labels = labels.long()
+    counts = torch.bincount(labels, minlength=n_classes)
+    if len(counts) > n_classes or (counts == 0).any():
+        raise InputError(
+            f"`labels` must hold every class from 0 to {n_classes - 1} at least once and no other; "
+            f"the counts are {counts.tolist()}."
+        )
+    largest = int(counts.max())
+    size = min(batch_size, largest)
+    n_steps = math.ceil(largest / size)
+    # (K, n) table of each class's rows, in the sorted order of labels; positions past the class's end are masked.
+    start = counts.cumsum(0) - counts
+    column = torch.arange(largest)
+    inside = column < counts.unsqueeze(1)
+    table = labels.argsort(stable=True)[(start.unsqueeze(1) + column).clamp(max=len(labels) - 1)]
+    wrapped = torch.arange(n_steps * size) % counts.unsqueeze(1)  # (K, steps * B)
+
+    def batches(epoch: int) -> Sequence[Tensor]:
+        keys = torch.rand(n_classes, largest, generator=_generator(seed, epoch)).masked_fill(~inside, 2.0)
+        shuffled = table.gather(1, keys.argsort(1))  # each class's rows in random order, masked ones last
+        rows = shuffled.gather(1, wrapped).unflatten(1, (n_steps, size))  # (K, steps, B)
+        return rows.movedim(1, 0).to(device).unbind(0)  # steps x (K, B)
+
+    return batches
+
+
+def _per_model(level: float | Tensor, v: Tensor) -> Tensor:
+    level = torch.as_tensor(level, dtype=v.dtype, device=v.device)
+    return level.view(-1, 1, 1) if level.ndim else level
+
+
+def _masking(v: Tensor, level: Tensor, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+    return v * (torch.rand(shape, generator=generator, dtype=v.dtype, device=v.device) >= level)
+
+
+def _gaussian(v: Tensor, level: Tensor, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+    return v + level * torch.randn(shape, generator=generator, dtype=v.dtype, device=v.device)
+
+
+def _salt_and_pepper(v: Tensor, level: Tensor, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+    draw = torch.rand(shape, generator=generator, dtype=v.dtype, device=v.device)
+    extreme = (draw < level / 2).to(v.dtype)  # half of the hit values become 1, the other half 0
+    return torch.where(draw < level, extreme, v)
+
+
+NOISE = {"masking": _masking, "gaussian": _gaussian, "salt-and-pepper": _salt_and_pepper}
+
+
+def corrupt(v: Tensor, kind: str, level: float | Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """A noisy copy of v.
+
+    ``kind`` is ``"masking"`` (each value becomes 0 with probability ``level``), ``"gaussian"`` (noise of
+    standard deviation ``level`` is added) or ``"salt-and-pepper"`` (each value becomes 0 or 1 with
+    probability ``level``).  ``level`` is a number, or (K,) for one level per model; the result is then
+    (K, N, D) even for data (N, D) that the models share.
+    """
+    if kind not in NOISE:
+        raise InputError(f"`kind` must be one of {', '.join(NOISE)}; got {kind!r}.")
+    levels = _per_model(level, v)
+    if levels.ndim and v.ndim == 3 and len(levels) != len(v):
+        raise InputError(f"`level` must be a number or hold one per model, {len(v)}; got {len(levels)}.")
+    shape = torch.broadcast_shapes(v.shape, levels.shape)
+    return NOISE[kind](v, levels, shape, generator)
+
+
+def contractive_penalty(
+    encode: Callable[[Tensor], Tensor], v: Tensor, n_probes: int = 1, generator: torch.Generator | None = None
+) -> Tensor:
+    """Estimate of the squared Frobenius norm of dh/dv for every row: (K, N).
+
+    ``encode`` maps (K, N, D) to (K, N, M); give v as (K, N, D).  Unbiased for any number of Rademacher
+    probes: E |J^T z|^2 = |J|^2.
+    """
+    _check_counts(n_probes=n_probes)
+    h, pullback = torch.func.vjp(encode, v)[:2]
+    if h.shape[:-1] != v.shape[:-1]:
+        raise InputError(
+            f"`v` must be (K, N, D), rows of each model's own, for codes (K, N, M); got {tuple(v.shape)} and codes "
+            f"{tuple(h.shape)}. Use v.expand(n_models, *v.shape)."
+        )
+    total = torch.zeros_like(h[..., 0])
+    for _ in range(n_probes):
+        z = torch.randint(0, 2, h.shape, generator=generator, device=h.device).to(h) * 2 - 1
+        total = total + pullback(z)[0].square().sum(-1)
+    return total / n_probes
+
+
+# --- the loop ---------------------------------------------------------------------------------------------------
+
+
+def _constant(_: float) -> float:
+    return 1.0
+
+
+def _cosine(progress: float) -> float:
+    return (1 + math.cos(math.pi * progress)) / 2
+
+
+SCHEDULES: dict[str, Schedule] = {"constant": _constant, "cosine": _cosine}
+
+
+@dataclass
+class History:
+    """What happened: one entry per epoch; () or (K,) tensors on the CPU.
+
+    Entries of a model that has stopped while others go on describe steps that are undone at the end.
+    """
+
+    loss: list[Tensor] = field(default_factory=list)
+    validation: list[Tensor] = field(default_factory=list)  # one entry per validation
+    validated: list[int] = field(default_factory=list)  # the epoch of each, from 1
+    best_epoch: Tensor | None = None  # from 1; 0 = the initial weights; None without validation
+    best: Tensor | None = None
+    diverged: Tensor | None = None  # which models stopped because a loss or a weight was no longer finite
+    n_steps: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What `minimise` tells its callback after each epoch."""
+
+    epoch: int  # from 1
+    n_epochs: int
+    history: History  # up to and including this epoch
+    best: Tensor | None  # () or (K,), best validation so far
+
+
+def minimise(
+    loss: Callable[[Tensor], Tensor],
+    parameters: Iterable[Tensor] | Iterable[dict[str, Any]],
+    batches: Batches,
+    *,
+    epochs: int,
+    optimizer: str = "adam",
+    learning_rate: float | Tensor = 1e-3,
+    momentum: float = 0.9,
+    weight_decay: float | Tensor = 0.0,
+    schedule: str | Schedule = "constant",
+    validate: Callable[[], Tensor] | None = None,
+    validate_every: int = 1,
+    patience: int | None = None,
+    callback: Callable[[Progress], bool | None] | None = None,
+    on_divergence: str = "raise",
+) -> History:
+    """Minimise a loss over minibatches; the parameters are changed in place.
+
+    Parameters
+    ----------
+    loss : maps a batch to () or, for K models at once, to (K,).
+    parameters : tensors, or groups ``{"params": [...], "learning_rate": ..., "weight_decay": ...}``.
+    batches : maps the epoch, from 0, to a sequence of batches: `row_batches`, `class_batches`, or your own.
+    optimizer : ``"adam"``, ``"adamw"`` (weight decay apart from the gradient) or ``"sgd"`` (with ``momentum``).
+    learning_rate, weight_decay : numbers, or (K,) vectors over models; a vector needs parameters with a
+        leading axis K.
+    schedule : ``"constant"``, ``"cosine"``, or a function from progress in [0, 1] to a factor.
+    validate : called after each epoch, returns () or (K,), lower is better.  The best parameters are restored
+        at the end, for (K,) each model's own.
+    validate_every : epochs from one validation to the next; the last epoch is always validated.
+    patience : stop a model after this many epochs without improvement; a stopped model keeps its best
+        while the others go on.
+    callback : called with a `Progress` after each epoch; stops training when it returns True.
+    on_divergence : ``"raise"``, or ``"keep"`` to let the other models go on: a model whose loss or
+        weights are no longer finite keeps its best weights (without ``validate``, its last finite ones) and is
+        named in ``History.diverged``.
+    """
+    _check_options(epochs, validate is not None, validate_every, patience, on_divergence)
+    stepper = Stepper(parameters, optimizer, learning_rate, momentum, weight_decay)
+    factor = _schedule(schedule)
+    keeper = Keeper(stepper.tensors) if validate is not None or on_divergence == "keep" else None
+    history, began = History(), time.perf_counter()
+    for epoch in range(1, epochs + 1):
+        steps = batches(epoch - 1)
+        total: Tensor | None = None
+        for i, batch in enumerate(steps):
+            losses = loss(batch)
+            if history.n_steps == 0:
+                _check_first(losses)
+            stepper.zero_grad()
+            losses.sum().backward()
+            stepper.step(factor((epoch - 1 + i / len(steps)) / epochs))
+            total = losses.detach() if total is None else total + losses.detach()
+            history.n_steps += 1
+        if total is None:
+            raise InputError("`batches` gave an epoch without a batch; give it at least one row.")
+        history.loss.append((total / len(steps)).cpu())
+        # The loss was measured before the last step, so the weights are looked at, too.
+        finite = torch.isfinite(total) & finite_models(stepper.tensors, total)
+        if keeper is not None:
+            finite = finite | keeper.stopped  # a stopped model still takes steps, but they no longer count
+        if on_divergence == "raise":
+            _check_finite(finite, epoch, "")
+        due = validate is None or epoch % validate_every == 0 or epoch == epochs
+        if keeper is not None and due:
+            # Without validation the newest finite weights are the best.
+            values = torch.full_like(total, -float(epoch))
+            if validate is not None:
+                with torch.no_grad():
+                    values = validate()
+                history.validation.append(values.cpu())
+                history.validated.append(epoch)
+            usable = finite if finite.shape == values.shape else finite.all()
+            usable = (usable & torch.isfinite(values)) | keeper.stopped
+            if on_divergence == "raise":
+                _check_finite(usable, epoch, ": `validate` gave a value that is not finite")
+            keeper.offer(values, usable, epoch, patience)
+        best = keeper.values if keeper is not None and validate is not None and keeper.offered else None
+        stop = callback is not None and callback(Progress(epoch, epochs, history, best))
+        if stop or (keeper is not None and keeper.stopped.all()):
+            break
+    if keeper is not None and keeper.offered:
+        keeper.restore()
+        history.diverged = keeper.diverged.cpu()
+        if validate is not None:
+            history.best, history.best_epoch = keeper.values.cpu(), keeper.epoch.cpu()
+    history.seconds = time.perf_counter() - began
+    return history
+
+
+def _schedule(schedule: str | Schedule) -> Schedule:
+    if callable(schedule):
+        return schedule
+    if schedule not in SCHEDULES:
+        raise InputError(f"`schedule` must be a function or one of {', '.join(SCHEDULES)}; got {schedule!r}.")
+    return SCHEDULES[schedule]
+
+
+def _check_options(epochs: int, validates: bool, validate_every: int, patience: int | None, on_divergence: str) -> None:
+    if epochs < 0 or int(epochs) != epochs:
+        raise InputError(f"`epochs` must be a whole number of at least 0; got {epochs!r}.")
+    if patience is not None and (patience < 1 or not validates):
+        raise InputError(f"`patience` must be at least 1 and needs `validate`; got patience={patience!r}.")
+    if on_divergence not in ("raise", "keep"):
+        raise InputError(f"`on_divergence` must be 'raise' or 'keep'; got {on_divergence!r}.")
+    _check_counts(validate_every=validate_every)
+
+
+def _check_first(losses: Tensor) -> None:
+    if losses.ndim > 1:
+        raise InputError(f"`loss` must return one value, or one per model (K,); got shape {tuple(losses.shape)}.")
+    finite = torch.isfinite(losses.detach())
+    if not finite.all():
+        raise InputError(
+            f"The loss is not finite before the first step{_which(~finite)}. Look for NaN or infinity in the data "
+            "and in the initial weights."
+        )
+
+
+def _check_finite(finite: Tensor, epoch: int, what: str) -> None:
+    if not finite.all():
+        raise InputError(
+            f"Training diverged in epoch {epoch}{_which(~finite)}{what}. Lower `learning_rate`, or look for NaN and "
+            "infinity in the data."
+        )
+
+
+def _which(models: Tensor) -> str:
+    return f" (models {models.nonzero().squeeze(1).tolist()})" if models.ndim else ""
+
+
+def _check_counts(**counts: int) -> None:
+    for name, count in counts.items():
+        if count < 1:
+            raise InputError(f"`{name}` must be at least 1; got {count}.")

@@ -1,0 +1,427 @@
+"""The page in a real browser: what it asks the server for, and what it makes of the answers."""
+
+import importlib
+import json
+import os
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from browsing import STROKES, as_number, draw, ink, luminance, numbers, settle
+from sklearn.linear_model import LogisticRegression
+from sklearn.multiclass import OneVsRestClassifier
+
+from energate import EnergyClassifier, EnergyRefiner, EnergyScorer, LabelMLP, load, save
+from energate.persistence import read_columns
+from energate.tables import Columns
+from energate.tables.columns import CategoryColumn, NumberColumn
+from energate.views import explain, trajectory
+
+pytest.importorskip("fastapi", reason="the server needs the extra `serve`")
+uvicorn = pytest.importorskip("uvicorn", reason="the server needs the extra `serve`")
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+if CHROMIUM is None:
+    pytest.skip("there is no Chromium", allow_module_level=True)
+
+serving = importlib.import_module("energate.serving")
+WAIT = 15_000  # ms, for a machine that does other things, too
+LABELS = ("sky", "sea", "sand", "boat")
+RESULTS = "#results"  # what the model says of a row comes before the way along the field
+KINDS = ("digits", "table", "anomaly", "multilabel")
+
+
+# --- servers and pages -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One saved model of every kind."""
+    folder, rng = tmp_path_factory.mktemp("models"), np.random.default_rng(0)
+    age, plan = rng.integers(18, 80, 200), rng.choice(["basic", "plus"], 200)
+    inputs = (NumberColumn("age", 48.0), CategoryColumn("plan", ("basic", "plus")))
+    columns = Columns(inputs, "classify", ("outcome",))
+    rows = [{"age": int(a), "plan": str(p)} for a, p in zip(age, plan, strict=True)]
+    outcome = np.where((age > 45) ^ (plan == "plus"), "stays", "leaves")
+    classifier = EnergyClassifier(max_epochs=20, pretrain_epochs=20, generative_weight=3.0, random_state=0)
+    save(classifier.fit(columns.matrix_of(rows), outcome), folder / "table", columns=columns)
+    (folder / "table-examples.json").write_text(json.dumps(rows[:4]))
+
+    X = rng.normal(size=(200, 5)) @ rng.normal(size=(5, 5)) * [1, 3, 1, 0.3, 1]
+    save(EnergyScorer(max_epochs=10, random_state=0).fit(X), folder / "anomaly.zip")  # no columns, no examples
+
+    Y = np.array([[1, 0, 0, 0], [1, 1, 0, 1], [0, 1, 1, 0]])[rng.integers(0, 3, 300)]
+    X = Y @ rng.normal(size=(4, 3)) + rng.normal(size=(300, 3))
+    refiner = EnergyRefiner(LabelMLP(max_epochs=2, random_state=0), method="ascent", max_epochs=4, cv=2, random_state=0)
+    refiner.fit(X, Y).n_steps_ = 3  # whatever it gains: the page shows every step
+    named = Columns(tuple(NumberColumn(name, 0.0) for name in "abc"), "multilabel", LABELS, LABELS)
+    save(refiner, folder / "multilabel.zip", columns=named)
+    save(refiner.base_, folder / "network.zip", columns=named)
+    foreign = OneVsRestClassifier(LogisticRegression()).fit(X, Y)
+    save(
+        EnergyRefiner(foreign, prefit=True, max_epochs=2, random_state=0).fit(X, Y),
+        folder / "scores.zip",
+        columns=named,
+    )
+    return {
+        "digits": serving.digits_model(),
+        "table": folder / "table",
+        "anomaly": folder / "anomaly.zip",
+        "multilabel": folder / "multilabel.zip",
+        "network": folder / "network.zip",
+        "scores": folder / "scores.zip",
+    }
+
+
+@pytest.fixture(scope="module")
+def address(models: dict[str, Path]) -> Iterator[Callable[..., str]]:
+    """The address of a server of a model; started when first asked for."""
+    running: dict[Any, tuple[Any, threading.Thread, str]] = {}
+
+    def start(name: str, key: str | None = None) -> str:
+        if (name, key) not in running:
+            settings = serving.Settings(api_key=key)
+            path = models[name]
+            model = load(path, base=None) if name == "scores" else load(path)
+            served = serving.serve_model(model, read_columns(path), serving.examples_beside(path), settings)
+            app = serving.make_app(served, settings)
+            listening = socket.socket()
+            listening.bind(("127.0.0.1", 0))
+            server = uvicorn.Server(uvicorn.Config(app, log_level="error", ws="none"))
+            thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+            thread.start()
+            while not server.started:
+                time.sleep(0.02)
+            running[name, key] = server, thread, f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        return running[name, key][2]
+
+    yield start
+    for server, thread, _ in running.values():
+        server.should_exit = True
+        thread.join(10)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=CHROMIUM)
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def visit(browser: Any, address: Callable[..., str]) -> Iterator[Callable[..., Any]]:
+    """Open the page of a model; at the end nothing may have gone wrong in it, or have been asked of anybody else."""
+    opened, wrong, asked = [], [], []
+
+    def open_page(name: str, key: str | None = None, ready: bool = True) -> Any:
+        page = browser.new_page(viewport={"width": 1200, "height": 844}, color_scheme="light")
+        page.set_default_timeout(WAIT)
+        opened.append(page)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("console", lambda line: "Security Policy" in line.text and wrong.append(line.text))
+        home = address(name, key)
+        page.on("request", lambda request: asked.append((request.url, home)))
+        page.goto(home)
+        if ready:
+            settle(page)
+        return page
+
+    yield open_page
+    for page in opened:
+        page.close()
+    assert wrong == []
+    assert asked
+    assert [url for url, home in asked if not url.startswith(home)] == []
+
+
+# --- pictures ----------------------------------------------------------------------------------------------------
+
+
+def test_drawn_digits_are_recognised(visit: Callable[..., Any]) -> None:
+    page, found = visit("digits"), {}
+    for digit in STROKES:
+        draw(page, digit, wait_for=RESULTS)
+        found[digit] = page.inner_text("#verdict").split(",")[0]
+    right = [digit for digit, verdict in found.items() if verdict == f"digit {digit}"]
+    assert len(right) >= 9, found
+
+
+def test_a_drawing_takes_the_form_of_the_data(visit: Callable[..., Any]) -> None:
+    page = visit("digits")
+    drawings = ((1.0, 0.0), (0.4, 0.0), (0.5, 0.2))
+    large, small, aside = (draw(page, 3, size, shift, RESULTS) for size, shift in drawings)
+    examples = np.array(json.loads(serving.digits_model().with_name("digits-examples.json").read_text()))
+    assert len(large) == 64
+    assert all(value == int(value) and 0 <= value <= 16 for value in large)
+    assert sum(large) == pytest.approx(np.median(examples.sum(1)), rel=0.06)
+    for other in (small, aside):  # where and how large somebody draws makes little difference
+        assert np.abs(np.subtract(large, other)).mean() < 1.0
+    assert ink(page, "canvas.seen") == pytest.approx(np.array(aside) / 16, abs=0.01)
+
+
+def test_numbers_and_pictures_are_those_of_the_model(visit: Callable[..., Any]) -> None:
+    page = visit("digits")
+    expected = explain(load(serving.digits_model()), [draw(page, 5, wait_for=RESULTS)])
+    assert numbers(page, "#results tbody td:nth-child(2)") == pytest.approx(
+        100 * expected["probabilities"][0], abs=0.11
+    )
+    assert numbers(page, "#results tbody td:nth-child(3)") == pytest.approx(expected["energies"][0], abs=0.51)
+    for k in range(10):
+        shown = ink(page, f"#results tbody tr:nth-child({k + 1}) canvas")
+        assert shown == pytest.approx(expected["reconstructions"][0, k] / 16, abs=0.01)
+
+
+def test_the_way_along_the_field(visit: Callable[..., Any]) -> None:
+    page = visit("digits")
+    row = draw(page, 3)
+    page.get_by_label("Field of class").select_option("8")
+    settle(page)
+    expected = trajectory(load(serving.digits_model()), row, n_steps=60, of=8)
+    slider, where = page.get_by_label("Step along the way"), page.locator("#path output")
+    assert slider.get_attribute("max") == str(len(expected["points"]) - 1)
+    slider.fill("20")
+    assert ink(page, "#path canvas.large") == pytest.approx(expected["points"][20].clip(0, 16) / 16, abs=0.01)
+    assert where.inner_text().endswith(f"energy {expected['energies'][20]:.0f}")
+    page.get_by_role("button", name="Play").click()
+    page.get_by_role("button", name="Pause").wait_for()
+    page.get_by_role("button", name="Play").wait_for()  # it stops at the end by itself
+    assert slider.input_value() == slider.get_attribute("max")
+    assert ink(page, "#path canvas.large") == pytest.approx(expected["points"][-1].clip(0, 16) / 16, abs=0.01)
+    page.get_by_role("button", name="Play").click()
+    page.get_by_role("button", name="Pause").click()
+    assert int(slider.input_value()) < len(expected["points"]) - 1
+
+
+def test_a_long_stroke_asks_the_server_few_times(visit: Callable[..., Any]) -> None:
+    page, asked = visit("digits"), []
+    page.on("request", lambda request: asked.append(request.url))
+    draw(page, 8)
+    assert 1 <= sum(url.endswith("/explain") for url in asked) <= 8  # of more than 40 movements
+    assert sum(url.endswith("/trajectory") for url in asked) <= 4
+
+
+def test_by_keyboard(visit: Callable[..., Any]) -> None:
+    page = visit("digits")
+    page.get_by_role("button", name="Example 8", exact=True).focus()
+    page.keyboard.press("Enter")
+    settle(page)
+    assert page.inner_text("#verdict").startswith("digit 3")
+    assert page.get_by_role("button", name="Example 8", exact=True).get_attribute("aria-pressed") == "true"
+    page.locator("canvas.pad").focus()
+    page.keyboard.press(" ")
+    for _ in range(30):
+        page.keyboard.press("ArrowDown")
+    settle(page)
+    assert page.inner_text("#verdict").startswith("digit 1")
+    page.get_by_role("button", name="Undo").click()
+    page.get_by_text("Nothing drawn yet.").wait_for()
+    assert not page.locator("#path").is_visible()
+
+
+# --- tables ------------------------------------------------------------------------------------------------------
+
+
+def test_a_form_for_the_columns(visit: Callable[..., Any], models: dict[str, Path]) -> None:
+    page, model = visit("table"), load(models["table"])
+    asked = []
+    page.on("request", lambda request: asked.append(request.post_data_json))
+    page.get_by_label("age").fill("30,5")
+    page.get_by_label("plan").select_option("plus")
+    settle(page)
+    assert asked[-1] in ({"rows": [[30.5, "plus"]]}, {"row": [30.5, "plus"], "n_steps": 60})
+    assert page.get_by_label("Start from").locator("option:checked").inner_text() == "own values"
+    expected = explain(model, [[30.5, 0, 1]])
+    assert numbers(page, "#results-body > div > table td:nth-child(2)") == pytest.approx(
+        100 * expected["probabilities"][0], abs=0.11
+    )
+    assert page.inner_text("#verdict").startswith(f"outcome {model.predict([[30.5, 0, 1]])[0]}")
+    page.get_by_label("Class", exact=True).select_option("leaves")
+    k = list(model.classes_).index("leaves")
+    rows = page.locator("#results-body div div table tbody tr").all_inner_texts()
+    rather = {cells[0]: as_number(cells[2]) for cells in (row.split("\t") for row in rows)}
+    assert rather.keys() == {"age", "plan=basic", "plan=plus"}
+    assert rather["age"] == pytest.approx(expected["reconstructions"][0, k, 0], rel=0.02)
+
+
+def test_cells_that_are_missing_or_no_numbers(visit: Callable[..., Any]) -> None:
+    page, asked = visit("table"), []
+    page.on("request", lambda request: asked.append(request.post_data_json))
+    page.get_by_label("age").fill("old")
+    page.wait_for_timeout(400)
+    assert page.get_by_role("alert").filter(visible=True).inner_text() == "Not a number: age."
+    assert page.get_by_label("age").get_attribute("aria-invalid") == "true"
+    assert asked == []
+    page.get_by_label("age").fill("")
+    page.get_by_label("plan").select_option("(another)")
+    settle(page)
+    assert asked[0]["rows"][0][0] is None
+    assert asked[0]["rows"][0][1] not in {"basic", "plus"}
+    assert not page.get_by_role("alert").filter(visible=True).count()
+
+
+def test_anomalies(visit: Callable[..., Any], models: dict[str, Path]) -> None:
+    page, model = visit("anomaly"), load(models["anomaly"])
+    for row, verdict in ([0.0] * 5, "normal"), ([9.0, -9, 9, -9, 9], "an anomaly"):
+        for i, value in enumerate(row):
+            page.get_by_label(f"column {i + 1}").fill(str(value))
+        settle(page)
+        expected = explain(model, [row])
+        assert page.inner_text("#verdict").startswith(verdict)
+        energy, threshold, score = numbers(page, ".facts dd")
+        assert energy == pytest.approx(expected["energies"][0], rel=0.01)
+        assert threshold == pytest.approx(model.offset_, rel=0.01)
+        assert score == pytest.approx(expected["scores"][0], rel=0.01)
+    change = expected["reconstructions"][0, 0] - row
+    order = np.argsort(-np.abs(change / model.scaler_.size))  # by what each column usually differs
+    assert numbers(page, "#results-body td:nth-child(4)") == pytest.approx(change[order], rel=0.01)
+    assert list(order) != list(np.argsort(-np.abs(change)))
+
+
+def test_labels_before_and_after(visit: Callable[..., Any], models: dict[str, Path]) -> None:
+    page, model, row = visit("multilabel"), load(models["multilabel"]), [2.0, -1.0, 0.5]
+    for name, value in zip("abc", row, strict=True):
+        page.get_by_label(name, exact=True).fill(str(value))
+    settle(page)
+    steps = 100 * explain(model, [row])["steps"][:, 0]
+    slider = page.get_by_label("Step", exact=True)
+    assert slider.input_value() == slider.get_attribute("max") == str(len(steps) - 1) == "3"
+    names = page.locator("#results tbody th").all_inner_texts()
+    order = [LABELS.index(name) for name in names]
+    assert len(order) == 4
+    for step in (3, 1, 0):
+        slider.fill(str(step))
+        assert numbers(page, "#results tbody td:nth-child(2)") == pytest.approx(steps[0, order], abs=0.11)
+        assert numbers(page, "#results tbody td:nth-child(3)") == pytest.approx(steps[step, order], abs=0.11)
+    on = [name for name, hit in zip(LABELS, model.predict([row])[0], strict=True) if hit]
+    assert page.inner_text("#verdict") == (", ".join(on) or "no label")
+
+
+def test_a_refiner_without_its_base_asks_for_scores(visit: Callable[..., Any], models: dict[str, Path]) -> None:
+    page, model = visit("scores"), load(models["scores"], base=None)
+    for name, value in zip((*"abc", *LABELS), (1, 0, -1, 2, -1, -2.5, 0.5), strict=True):
+        page.get_by_label(name, exact=True).fill(str(value))
+    settle(page)
+    expected = explain(model, [[1, 0, -1]], scores=np.array([[2, -1, -2.5, 0.5]]))
+    order = [LABELS.index(name) for name in page.locator("#results tbody th").all_inner_texts()]
+    assert numbers(page, "#results tbody td:nth-child(3)") == pytest.approx(
+        100 * expected["refined"][0, order], abs=0.11
+    )
+
+
+def test_a_network_has_probabilities_only(visit: Callable[..., Any], models: dict[str, Path]) -> None:
+    page, model = visit("network"), load(models["network"])
+    page.get_by_label("a", exact=True).fill("2")
+    settle(page)
+    assert numbers(page, "#results tbody td:nth-child(2)") == pytest.approx(
+        100 * model.predict_proba([[2, 0, 0]])[0], abs=0.11
+    )
+
+
+# --- troubles ----------------------------------------------------------------------------------------------------
+
+
+def test_a_server_with_a_key(visit: Callable[..., Any]) -> None:
+    page = visit("table", key="sesame", ready=False)
+    field = page.get_by_label("This server asks for an API key")
+    field.fill("wrong")
+    page.get_by_role("button", name="Use it").click()
+    page.get_by_text("The server does not take this key.").wait_for()
+    field.fill("sesame")
+    page.get_by_role("button", name="Use it").click()
+    settle(page)
+    assert not field.is_visible()
+    assert page.inner_text("#verdict").startswith("outcome")
+    page.get_by_role("link", name="What else it answers").click()  # the key is still known
+    page.get_by_role("heading", name="POST /predict").wait_for()
+    assert not field.is_visible()
+    assert "X-API-Key" in page.locator("pre").first.inner_text()
+    page.get_by_role("link", name="/", exact=True).click()
+    settle(page)
+
+
+def test_the_reference_asks_for_the_key_itself(visit: Callable[..., Any], address: Callable[..., str]) -> None:
+    page = visit("table", key="sesame", ready=False)
+    page.goto(f"{address('table', 'sesame')}page/docs.html")
+    field, heading = page.get_by_label("This server asks for an API key"), page.get_by_role("heading")
+    for key in ("wrong", "sesame"):
+        field.fill(key)
+        page.get_by_role("button", name="Use it").click()
+        page.wait_for_selector("#key-wrong" if key == "wrong" else "h2")
+    assert heading.all_inner_texts()[:2] == ["energate: EnergyClassifier", "POST /predict"]
+    assert not field.is_visible()
+
+
+def test_the_reference_without_a_key(visit: Callable[..., Any]) -> None:
+    page = visit("table")
+    page.get_by_role("link", name="What else it answers").click()
+    page.get_by_role("heading", name="POST /predict").wait_for()
+    shown = page.inner_text("main")
+    page.goto(page.get_by_role("link", name="/openapi.json").get_attribute("href").replace("openapi.json", "docs"))
+    assert page.inner_text("main") == shown
+    assert page.evaluate("getComputedStyle(document.body).maxWidth") == "832px"  # its style is allowed
+
+
+def test_what_the_server_refuses_is_shown(visit: Callable[..., Any]) -> None:
+    page = visit("table")
+    note = page.locator("#trouble")
+    page.route("**/explain", lambda route: route.fulfill(status=422, json={"detail": "rows[0] <b>is odd</b>."}))
+    page.get_by_label("age").fill("50")
+    note.wait_for()
+    assert page.locator("#trouble-text").inner_text() == "rows[0] <b>is odd</b>."  # as text, not as a part of the page
+    page.unroute("**/explain")
+    page.route("**/explain", lambda route: route.abort())
+    page.get_by_label("age").fill("51")
+    page.get_by_text("The server does not answer. Is it still running?").wait_for()
+    page.unroute("**/explain")
+    page.get_by_role("button", name="Try again").click()
+    note.wait_for(state="hidden")
+
+
+# --- for everybody -----------------------------------------------------------------------------------------------
+
+
+def unnamed(page: Any) -> Any:
+    return page.evaluate(
+        """() => [...document.querySelectorAll('input, select, textarea, button, canvas, svg')].filter(e =>
+         !e.labels?.length && !e.getAttribute('aria-label') && !e.textContent.trim() && !e.closest('[aria-hidden=true]')
+        ).map(e => e.outerHTML)"""
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_everybody_can_use_it(visit: Callable[..., Any], tmp_path: Path, kind: str) -> None:
+    """Everything has a name, nothing sticks out, texts can be read; ENERGATE_SCREENSHOTS=FOLDER keeps the pictures."""
+    folder = Path(os.environ.get("ENERGATE_SCREENSHOTS", tmp_path))
+    page = visit(kind)
+    assert unnamed(page) == []
+    ids = page.evaluate("() => [...document.querySelectorAll('[id]')].map(e => e.id)")
+    assert len(ids) == len(set(ids))
+    assert page.locator("#verdict").get_attribute("aria-live") == "polite"
+    for name, width in (("desktop", 1200), ("phone", 390)):
+        page.set_viewport_size({"width": width, "height": 844})
+        if kind == "digits":
+            draw(page, 3)
+            page.get_by_label("Field of class").select_option("8")
+            settle(page)
+            page.get_by_label("Step along the way").fill("30")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            picture = folder / f"page-{kind}-{name}-{scheme}.png"
+            page.screenshot(path=picture, full_page=True)
+            assert 10_000 < picture.stat().st_size < 150_000
+            colours = page.evaluate(
+                """() => ['--text', '--quiet', '--accent', '--bad', '--up', '--card'].map(name =>
+                    getComputedStyle(document.documentElement).getPropertyValue(name).trim())"""
+            )
+            *texts, card = map(luminance, colours)
+            assert (card > 0.5) == (scheme == "light")
+            for text in texts:
+                assert (max(text, card) + 0.05) / (min(text, card) + 0.05) > 4.5  # WCAG AA
