@@ -27,8 +27,8 @@ from sklearn.pipeline import make_pipeline
 from torch import Tensor
 
 from energate import Autoencoder, CovarianceUnits, EnergyClassifier, HiddenUnits, MeanUnits, corrupt, minimise
-from energate.training.classes import PRETRAIN_ROWS, Training
 from energate.training import row_batches
+from energate.training.classes import PRETRAIN_ROWS, Training
 
 K, D, UNITS = 10, 784, 300
 Data = tuple[NDArray[np.float64], NDArray[np.int64]]

@@ -35,9 +35,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import roc_auc_score
 
 from energate import EnergyRefiner
-from energate.paper.baselines import LogCountProjection, logistic_labels
 from energate.datasets import load_multilabel, make_correlated_labels, split_rows
 from energate.estimators.bases import CrossFitted, calibrated, label_scores, out_of_fold
+from energate.paper.baselines import LogCountProjection, logistic_labels
 from energate.training.labels import LabelRows, ascend, blurred, label_autoencoder, train_denoising
 
 Array = NDArray[Any]
