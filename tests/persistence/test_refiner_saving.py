@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.torch
+from cases import QUICK_REFINER as QUICK
+from cases import labelled_rows as rows
+from cases import logistic
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from test_persistence import FORGED, NAMES, change, load_or_one_line, read
-from test_refiner import QUICK, logistic, rows
 
 from energate import EnergyRefiner, EnergyScorer, InputError, LabelMLP, load, save
 from energate.errors import MissingExtraError
-from energate.persistence._config import checksum, seal
-from energate.persistence._values import dump, parse
+from energate.persistence._config import checksum, dump, parse, seal
 
 X, Y = rows(200)
 SUBSET: dict[str, Any] = {**QUICK, "objective": "subset", "cv": 2}

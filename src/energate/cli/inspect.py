@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from energate.tables import Columns
     from energate.tables.reading import Batch, Source
     from energate.views.account import Account
-    from energate.views.checking import Report
+    from energate.views.checking import Checked
 
 _PICTURES = (".png", ".pdf", ".svg")
 _MOST_SHOWN = 12  # auto-encoders in a table; of more the worst
@@ -59,7 +59,7 @@ def check(
         raise typer.Exit(1)
 
 
-def _as_json(found: "Report") -> dict[str, Any]:
+def _as_json(found: "Checked") -> dict[str, Any]:
     def numbers(finding: Any) -> dict[str, float]:
         names = ("asymmetry", "gradient_error", "path_error")
         return {name: getattr(finding, name) for name in names}
@@ -74,7 +74,7 @@ def _as_json(found: "Report") -> dict[str, Any]:
     }
 
 
-def _show_check(found: "Report") -> None:
+def _show_check(found: "Checked") -> None:
     console, worst = output(), found.worst
     count = len(found.findings)
     models = "1 auto-encoder" if count == 1 else f"{count} auto-encoders"

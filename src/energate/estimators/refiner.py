@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from energate.errors import InputError
 from energate.estimators._gains import Gain, log_loss, sigmoid, standard_error
-from energate.estimators.bases import all_scores, calibrated, fit_with_unseen_scores, varying
+from energate.estimators.bases import all_scores, calibrated, fit_with_unseen_scores, label_scores, varying
 from energate.estimators.edge import SCALINGS, Array, FittedMixin, default_size, draw_seed, resolve_device
 from energate.estimators.mlp import LabelMLP
 from energate.estimators.progress import CallbackSupportMixin, Reporter, with_callbacks
@@ -78,6 +78,7 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
     classes_, n_features_in_, feature_names_in_ : as in scikit-learn.
     """
 
+    _INNER = "base"  # the parameter that holds another estimator, which is saved inside this one
     _FITTED = (  # what is saved beside the model and the base
         "classes_", "multilabel_", "varying_", "constant_", "slope_", "offset_", "scaler_", "n_sets_", "gate_",
         "n_steps_", "threshold_", "gain_", "verdict_",
@@ -320,6 +321,10 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
 
     def _scores(self, X: Array) -> Array:
         return all_scores(self.base_, X, self.varying_, self.constant_)
+
+    def _check_base(self, base: Any) -> None:
+        """Let a fitted base score an ordinary row: the mean; whatever it raises is raised."""
+        label_scores(base, np.asarray(self.scaler_.offset, dtype=np.float64).reshape(1, -1), int(self.varying_.sum()))
 
     def refine(self, scores: Any, X: Any) -> tuple[Array, Array]:
         """Refine scores (n, L) of the base that were computed elsewhere: probabilities, and best label vectors."""
