@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from energate.datasets._store import written_whole
 from energate.errors import InputError
 from energate.export._comparing import compare
 from energate.export._graphs import graph_of
 from energate.export._onnx import open_session, to_onnx
+from energate.files import written_whole
 
 __all__ = ["Exported", "export_onnx"]
 
