@@ -15,16 +15,17 @@ from scipy.io import arff as scipy_arff
 from energate.datasets import (
     MULTILABEL_NAMES,
     MultiLabelDataset,
-    _files,
     describe_multilabel,
     load_arff,
     load_multilabel,
     make_correlated_labels,
     multilabel,
     prepare_audio,
+    sources,
     split_rows,
 )
 from energate.errors import InputError
+from energate.files import sha256_of
 
 #: labels per row
 PUBLISHED = {
@@ -106,13 +107,13 @@ def test_files_are_found_in_the_folder_or_in_its_part(tmp_path: Path, part: str,
     folder = tmp_path / part if part == "multi" else tmp_path / "own"
     folder.mkdir()
     write(folder, "cal500")
-    monkeypatch.setenv(_files.VARIABLE, str(tmp_path if part == "multi" else folder))
+    monkeypatch.setenv(sources.VARIABLE, str(tmp_path if part == "multi" else folder))
     data = load_multilabel("cal500")
     assert isinstance(data, MultiLabelDataset)
     assert data.label_names[:2] == ("y0", "y1")
     assert data.feature_names[-1] == "x67"
     assert data.provenance["stands_for"] == "MTurk"
-    assert data.provenance["files"]["cal500.npz"] == _files.sha256_of(folder / "cal500.npz")
+    assert data.provenance["files"]["cal500.npz"] == sha256_of(folder / "cal500.npz")
     with pytest.raises(FrozenInstanceError):
         data.name = "other"  # type: ignore[misc]
 
@@ -146,7 +147,7 @@ def test_files_without_the_arrays_or_with_other_sums_are_refused(tmp_path: Path)
 
 
 def test_names_and_sources_that_do_not_exist_are_refused(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.delenv(_files.VARIABLE, raising=False)
+    monkeypatch.delenv(sources.VARIABLE, raising=False)
     with pytest.raises(InputError, match=r"no multi-label data set 'yeats'. Did you mean 'yeast'\?"):
         load_multilabel("yeats")
     with pytest.raises(InputError, match="`source` must be 'auto', 'folder' or 'openml'; got 'web'"):
@@ -184,7 +185,7 @@ def test_scikit_learn_takes_what_is_asked_of_it(tmp_path: Path, monkeypatch) -> 
 
 
 def test_what_the_network_gives_is_made_a_data_set(monkeypatch) -> None:
-    monkeypatch.delenv(_files.VARIABLE, raising=False)
+    monkeypatch.delenv(sources.VARIABLE, raising=False)
     monkeypatch.setattr(multilabel, "fetch_openml", openml_yeast)
     data = load_multilabel("yeast")
     assert data.provenance["source"] == "openml"
@@ -205,7 +206,7 @@ def test_a_machine_without_a_network_is_told_so(monkeypatch) -> None:
         bunch.target[3, 1] = "maybe"
         return bunch
 
-    monkeypatch.delenv(_files.VARIABLE, raising=False)
+    monkeypatch.delenv(sources.VARIABLE, raising=False)
     monkeypatch.setattr(multilabel, "fetch_openml", offline)
     with pytest.raises(InputError, match=r"data set 40597 cannot be fetched \(URLError\)\).*machine with a network"):
         load_multilabel("yeast")
@@ -468,5 +469,5 @@ def test_arff_files_that_are_not_there_or_no_text_are_refused(tmp_path: Path) ->
 @pytest.mark.data
 def test_the_genuine_rows_have_unit_norm_as_prepared_ones_do() -> None:
     """The published rows of the set that majorminer stands for are of norm 1, as `prepare_audio` makes them."""
-    with np.load(Path(os.environ[_files.VARIABLE], "multi", "majmin_genuine60.npz"), allow_pickle=False) as content:
+    with np.load(Path(os.environ[sources.VARIABLE], "multi", "majmin_genuine60.npz"), allow_pickle=False) as content:
         np.testing.assert_allclose(np.linalg.norm(content["X"], axis=1), 1, atol=1e-5)

@@ -199,7 +199,7 @@ def _check_clash(new: list[str], old: list[str], prefix: str) -> None:
 def _file(target: Path | None) -> Iterator[Any]:
     """A file that gets its name when it is complete; or stdout, whose reader may leave when it has enough."""
     if target is not None:
-        from energate.datasets._store import written_whole
+        from energate.files import written_whole
 
         with written_whole(target) as file:
             yield file

@@ -211,7 +211,7 @@ def explain(
 
 
 def _draw(account: "Account", picture: Path, title: str) -> None:
-    from energate.datasets._store import written_whole
+    from energate.files import written_whole
     from energate.views.pictures import draw
 
     with messages().status("drawing"):

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from energate.datasets._store import written_whole
 from energate.errors import InputError
 from energate.export._onnx import open_session, to_onnx
+from energate.files import written_whole
 from energate.views import describe, view_of
 from energate.views.graphs import Graph
 from energate.views.view import View

@@ -1,4 +1,8 @@
-"""Weka's ARFF format, dense or sparse: its attributes, and its rows as words, one at a time."""
+"""Weka's ARFF format, dense or sparse: its attributes, and its rows as words, one at a time.
+
+Our own: scipy.io.arff reads neither sparse rows nor text, and files only whole; liac-arff refuses dates, cuts integers'
+fractions off, and says no line of a row that is wrong when it reads row by row.
+"""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
-from energate.datasets._store import written_whole
 from energate.errors import InputError
 from energate.estimators.bases import MOST
 from energate.estimators.edge import Array, resolve_device
+from energate.files import written_whole
 from energate.measures import of_anomalies, of_classes, of_labels
 from energate.tables import CellError, Columns, NumberColumn, classes_of, labels_of, learn_columns
 from energate.tables.cells import is_text, listed, numbers
