@@ -25,7 +25,7 @@ from energate.estimators import EnergyClassifier, EnergyRefiner, EnergyScorer, L
 from energate.estimators.refiner import T_LIMIT
 from energate.export import _onnx, export_onnx
 from energate.views import describe, view_of
-from energate.views.scorer import ScorerGraph
+from energate.views.scorer import EnergyScorerView, ScorerGraph
 
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
@@ -229,12 +229,12 @@ def test_a_graph_that_differs_is_not_written(file: Path, scorer: EnergyScorer, m
             return {**found, name: change(found[name])}
 
         changed = replace(graph, reference=reference)
-        monkeypatch.setattr(export, "graph_of", lambda _, made=changed: made)
+        monkeypatch.setattr(EnergyScorerView, "graph", lambda _, made=changed: made)
         with pytest.raises(InputError, match=words):
             export_onnx(scorer, file)
     assert file.read_bytes() == b"what was there"
     assert list(file.parent.iterdir()) == [file]
-    monkeypatch.setattr(export, "graph_of", lambda _: graph)
+    monkeypatch.setattr(EnergyScorerView, "graph", lambda _: graph)
     export_onnx(scorer, file)
     assert file.read_bytes() == content
 

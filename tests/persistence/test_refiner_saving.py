@@ -168,7 +168,7 @@ def test_a_base_that_is_not_needed_is_refused(tmp_path: Path) -> None:
             load(tmp_path / name, trusted=[])
     with pytest.raises(InputError, match="not with a function"):
         load(tmp_path / "ours", units=lambda *_: None)
-    with pytest.raises(InputError, match="`with_base` is for an EnergyRefiner; got a EnergyScorer"):
+    with pytest.raises(InputError, match="`with_base` is for a model over a base; got a EnergyScorer"):
         save(load(tmp_path / "scorer"), tmp_path / "scorer", with_base=True)
 
 
@@ -292,7 +292,7 @@ def test_a_base_that_was_edited_is_refused(saved: Path) -> None:
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ({"estimator": "EnergyScorer"}, "lacks something"),
+        ({"estimator": "EnergyScorer"}, "parameters of EnergyScorer .*unknown: dropout"),
         ({"estimator": "os.system"}, "lacks something"),
         ({"dtype": "float16"}, "lacks something"),
         ({"dtype": "float32"}, "weights .* do not fit"),

@@ -29,7 +29,7 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 def estimators() -> dict[str, Any]:
     """What can be saved, by name."""
-    return {kind.__name__: kind for kind in KINDS}
+    return {kind.__name__: kind for kind in sorted(KINDS, key=lambda kind: kind.__name__)}
 
 
 def inner_of(kind: type) -> str | None:

@@ -65,22 +65,22 @@ def explain(model: Any, X: Any, *, scores: Any = None) -> dict[str, NDArray[Any]
 
 
 def _explained(view: View, X: NDArray[np.float64], scores: Any) -> dict[str, NDArray[Any]]:
-    check_explainable(view.named)
+    check_explainable(view.named, scores is not None)
     command = view.commands()["explain"]
-    taken = {beside.name for beside in command.beside}
-    if scores is not None and "scores" not in taken:
-        raise InputError(f"`scores` are for a refiner; got a {type(view.named).__name__}. Leave them out.")
     found = command.compute(X) if scores is None else command.compute(X, scores=scores)
     return {output.name: found[output.name] for output in command.outputs}
 
 
-def check_explainable(model: Any) -> None:
-    """Refuse early what `explain` refuses, before a table is read."""
-    if view_of(model).account is None:
+def check_explainable(model: Any, scores: bool = False) -> None:
+    """Refuse early what `explain` refuses, before a table is read; ``scores``: whether those of a base will come."""
+    view, name = view_of(model), type(model).__name__
+    if view.account is None:
         raise InputError(
-            f"A {type(model).__name__} has no energies of single rows to explain; a classifier by energy, an anomaly "
-            "model or a refiner has."
+            f"A {name} has no energies of single rows to explain; a classifier by energy, an anomaly model or a "
+            "refiner has."
         )
+    if scores and "scores" not in {beside.name for beside in view.commands()["explain"].beside}:
+        raise InputError(f"Scores of a base are for a refiner; the model is of the kind {name}. Leave them out.")
 
 
 def account_of(model: Any, x: Any, columns: Any = None, names: list[str] | None = None, scores: Any = None) -> Account:

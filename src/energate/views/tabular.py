@@ -142,7 +142,9 @@ class _Order:
             right = ", ".join(f"`{name}`" for name in self.trained.options)
             raise InputError(f"`{wrong[0]}` is not for the task {self.task}, which has {right}. Leave it out.")
         if several and (self.task != "multilabel" or target):
-            raise InputError("`targets` and `targets_prefix` are for the task multilabel, without `target`. Choose one.")
+            raise InputError(
+                "`targets` and `targets_prefix` are for the task multilabel, without `target`. Choose one."
+            )
         if self.task == "multilabel" and target:
             raise InputError("Several labels need their columns: `targets` a,b,c or `targets_prefix` label_.")
 
@@ -416,7 +418,7 @@ def _as_columns(
     command: Command, said: dict[str, Any], labels: list[str], leave_out: Sequence[str], prefix: str
 ) -> dict[str, Any]:
     """The outputs of a command as columns of a table."""
-    found = {}
+    found: dict[str, Any] = {}
     for output in command.outputs:
         if output.name in leave_out:
             continue

@@ -79,7 +79,8 @@ class Field(NamedTuple):
     c: Tensor | None = None
 
 
-class Course(NamedTuple):
+@dataclass(frozen=True)
+class Course:
     """The field that moves rows: model ``index`` of an auto-encoder, whose energy counts as scale * E + constant."""
 
     autoencoder: Autoencoder
@@ -208,7 +209,7 @@ def view_of(model: Any) -> View:
     found = KINDS.get(type(model))
     if found is None:
         hint = " Subclasses have no view of their own." if isinstance(model, tuple(KINDS)) else ""
-        names = [kind.__name__ for kind in KINDS]
+        names = sorted(kind.__name__ for kind in KINDS)
         raise InputError(
             f"`model` must be a fitted {', '.join(names[:-1])} or {names[-1]}; got {type(model).__name__}.{hint}"
         )
