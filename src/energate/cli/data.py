@@ -56,28 +56,13 @@ def show_list(
     sets = [describe_dataset(name) for name in NAMES]
     labelled = [describe_multilabel(name) for name in MULTILABEL_NAMES]
     if as_json:
-        content: list[dict[str, Any]] = [
-            {
-                "name": each.name,
-                "sizes": dict(zip(_PARTS, each.sizes, strict=True)),
-                "n_classes": each.n_classes,
-                "shape": each.shape,
-                "rule": each.rule,
-                "at_hand": at_hand(each),
-            }
-            for each in sets
-        ]
+        first = ("name", "sizes", "n_classes", "shape", "rule")
+        second = ("name", "n_rows", "n_features", "n_labels", "rule", "stands_for")
+        content = [{key: getattr(each, key) for key in first} | {"at_hand": at_hand(each)} for each in sets]
+        for entry in content:
+            entry["sizes"] = dict(zip(_PARTS, entry["sizes"], strict=True))
         content += [
-            {
-                "name": each.name,
-                "n_rows": each.n_rows,
-                "n_features": each.n_features,
-                "n_labels": each.n_labels,
-                "rule": each.rule,
-                "stands_for": each.stands_for,
-                "at_hand": labels_at_hand(each),
-            }
-            for each in labelled
+            {key: getattr(each, key) for key in second} | {"at_hand": labels_at_hand(each)} for each in labelled
         ]
         typer.echo(json.dumps(content, indent=2))
         return

@@ -25,7 +25,7 @@ from energate.datasets.pairs import make_image_pairs, transform_images
 from energate.datasets.sheets import contact_sheet
 from energate.datasets.store import Saved, at_hand, labels_at_hand, save_dataset, save_labels
 from energate.datasets.suite import NAMES, Dataset, Description, describe_dataset, load_dataset
-from energate.tables.loading import load_arff, load_table
+from energate.tables import load_arff, load_table
 
 #: What `load_dataset` and `describe_dataset` were called; `energate.load` loads models.
 load, describe = load_dataset, describe_dataset

@@ -66,53 +66,36 @@ class Dataset:
     provenance: dict[str, Any]
 
 
-_DIGIT_SIZES = (10_000, 2_000, 50_000)
-_SUITE = {
-    about.name: about
-    for about in (
-        Description("rectangles", (1_000, 200, 50_000), 2, "rectangles.zip", "is an outline taller than wide"),
-        Description(
-            "rectangles-images",
-            _DIGIT_SIZES,
-            2,
-            "rectangles_images.zip",
-            "is a rectangle, cut from one photograph and laid on another, taller than wide",
-        ),
-        Description("convex", (6_000, 2_000, 50_000), 2, "convex.zip", "is the white set convex"),
-        Description("mnist-small", _DIGIT_SIZES, 10, "mnist.zip", "the first 62,000 digits of MNIST"),
-        Description(
-            "mnist-rotated",
-            _DIGIT_SIZES,
-            10,
-            "mnist_rotation_new.zip",
-            "digits turned by a uniform angle; drawn with replacement, so some of test are also in train",
-        ),
-        Description(
-            "mnist-random",
-            _DIGIT_SIZES,
-            10,
-            "mnist_background_random.zip",
-            "digits on uniform noise; drawn with replacement",
-        ),
-        Description(
-            "mnist-rotated-images",
-            _DIGIT_SIZES,
-            10,
-            "mnist_rotation_back_image_new.zip",
-            "turned digits on patches of photographs; drawn with replacement",
-        ),
-        Description(
-            "mnist-images",
-            _DIGIT_SIZES,
-            10,
-            "mnist_background_images.zip",
-            "digits on patches of photographs; drawn with replacement",
-        ),
-        Description(
-            "digits", (1_000, 200, 597), 10, "", "scikit-learn's digits in their own order, 8 x 8 pixels", (8, 8)
-        ),
-    )
-}
+def _large(name: str, archive: str, rule: str, n_classes: int = 10) -> Description:
+    return Description(name, (10_000, 2_000, 50_000), n_classes, archive, rule)
+
+
+_DRAWN = "drawn with replacement"
+_SETS = (
+    Description("rectangles", (1_000, 200, 50_000), 2, "rectangles.zip", "is an outline taller than wide"),
+    _large(
+        "rectangles-images",
+        "rectangles_images.zip",
+        "is a rectangle, cut from one photograph and laid on another, taller than wide",
+        n_classes=2,
+    ),
+    Description("convex", (6_000, 2_000, 50_000), 2, "convex.zip", "is the white set convex"),
+    _large("mnist-small", "mnist.zip", "the first 62,000 digits of MNIST"),
+    _large(
+        "mnist-rotated",
+        "mnist_rotation_new.zip",
+        f"digits turned by a uniform angle; {_DRAWN}, so some of test are also in train",
+    ),
+    _large("mnist-random", "mnist_background_random.zip", f"digits on uniform noise; {_DRAWN}"),
+    _large(
+        "mnist-rotated-images",
+        "mnist_rotation_back_image_new.zip",
+        f"turned digits on patches of photographs; {_DRAWN}",
+    ),
+    _large("mnist-images", "mnist_background_images.zip", f"digits on patches of photographs; {_DRAWN}"),
+    Description("digits", (1_000, 200, 597), 10, "", "scikit-learn's digits in their own order, 8 x 8 pixels", (8, 8)),
+)
+_SUITE = {about.name: about for about in _SETS}
 
 #: The names that `load_dataset` knows.
 NAMES = tuple(_SUITE)

@@ -2,5 +2,18 @@
 
 from energate.tables.cells import CellError
 from energate.tables.columns import CategoryColumn, Columns, NumberColumn, classes_of, labels_of, learn_columns
+from energate.tables.loading import load_arff, load_table
+from energate.tables.reading import open_table
 
-__all__ = ["CategoryColumn", "CellError", "Columns", "NumberColumn", "classes_of", "labels_of", "learn_columns"]
+__all__ = [
+    "CategoryColumn",
+    "CellError",
+    "Columns",
+    "NumberColumn",
+    "classes_of",
+    "labels_of",
+    "learn_columns",
+    "load_arff",
+    "load_table",
+    "open_table",
+]

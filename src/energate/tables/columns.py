@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from energate.errors import InputError
-from energate.tables.cells import Array, CellError, listed, n_cells, names_of, numbers, words
+from energate.tables.cells import Array, CellError, listed, names_of, numbers, words
 
 TASKS = ("classify", "multilabel", "anomaly")
 VERSION = 1
@@ -124,7 +124,7 @@ class Columns:
         if missing:
             raise InputError(f"The table must have the columns that the model takes; it lacks {listed(missing)}.")
         widths = [len(column.feature_names) for column in self.inputs]
-        found = np.empty((n_cells(frame[self.names[0]]), sum(widths)))
+        found = np.empty((len(frame[self.names[0]]), sum(widths)))
         for column, width, end in zip(self.inputs, widths, np.cumsum(widths).tolist(), strict=True):
             column.fill_in(found[:, end - width : end], frame[column.name])
         return found
@@ -318,12 +318,11 @@ def _is_number(word: str) -> bool:
 def classes_of(table: Mapping[str, Any], target: str) -> NDArray[Any]:
     """The class of every row: whole numbers, or text."""
     _check_names(table, target=[target])
-    _refuse_missing(target, table[target])
-    n_rows = n_cells(table[target])
+    codes, different = _present(target, table[target])
+    n_rows = len(codes)
     try:
         found = numbers(table[target], target)
     except CellError:
-        codes, different = words(table[target])
         y = np.array(different, dtype=np.str_)[codes]
     else:
         if (found != np.round(found)).any():
@@ -348,20 +347,23 @@ def labels_of(table: Mapping[str, Any], targets: Sequence[str]) -> NDArray[np.in
     _check_names(table, targets=targets)
     if len(targets) < 2:
         raise InputError(f"Several labels are at least 2 columns; got {listed(targets)}. For one column use --target.")
-    found = []
-    for target in targets:
-        _refuse_missing(target, table[target])
-        codes, different = words(table[target])
-        values = [_ON_OFF.get(str(word).lower(), -1) for word in different]
-        wrong = np.flatnonzero(np.array(values)[codes] < 0)
-        if len(wrong):
-            raise CellError(target, int(wrong[0]), different[codes[wrong[0]]], "0 or 1")
-        found.append(np.array(values)[codes])
-    return np.stack(found, 1)
+    return np.stack([flags_of(table, target) for target in targets], 1)
 
 
-def _refuse_missing(target: str, values: Any) -> None:
+def flags_of(table: Mapping[str, Any], target: str) -> NDArray[np.int64]:
+    """One label of every row as 0 and 1, (n,)."""
+    codes, different = _present(target, table[target])
+    found = np.array([_ON_OFF.get(word.lower(), -1) for word in different])[codes]
+    if (found < 0).any():
+        row = int(np.argmin(found))
+        raise CellError(target, row, different[codes[row]], "0 or 1")
+    return found
+
+
+def _present(target: str, values: Any) -> tuple[NDArray[np.int64], list[str]]:
+    """The cells of a target as `words` gives them; every row must have one."""
     codes, different = words(values)
     if None in different:
         missing = np.flatnonzero(codes == different.index(None))
         raise CellError(target, int(missing[0]), None, f"there in every row ({len(missing):,} lack it)")
+    return codes, [word for word in different if word is not None]

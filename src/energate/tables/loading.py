@@ -4,7 +4,6 @@ import os
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from energate.errors import InputError
-from energate.tables.arff import ArffFile, Attribute
 from energate.tables.cells import CellError, is_text, listed, numbers, words
-from energate.tables.reading import Source, n_rows, open_table
+from energate.tables.columns import flags_of
+from energate.tables.reading import ArffSource, Batch, Source, n_rows, open_table
 
 #: X (n, d), y (n,) or (n, L), and the names of the columns of X.
 Table = tuple[NDArray[np.float64], NDArray[Any], list[str]]
 #: X (n, D), Y (n, L) of 0 and 1, the names of the columns of X, and those of the columns of Y.
 LabelTable = tuple[NDArray[np.float64], NDArray[np.uint8], list[str], list[str]]
 
-_WORDS = {"false": 0.0, "true": 1.0}
+_TRUTH = {"false": 0.0, "true": 1.0, "none": np.nan}
 
 
 def load_table(path: str | os.PathLike[str], target: str) -> Table:
@@ -42,17 +41,25 @@ def load_table(path: str | os.PathLike[str], target: str) -> Table:
         raise InputError(f"{name} must have columns beside {target!r}; it has none.")
     table = source.read()
     y = [_target(source, table[each], each) for each in targets]
-    X, text = np.empty((n_rows(table), len(chosen))), []
-    for place, each in enumerate(chosen):
+    X = _matrix(source, table, chosen, repr(target))
+    return X, np.stack(y, 1) if target in source.groups else y[0], chosen
+
+
+def _matrix(source: Source, table: Batch, names: list[str], but_for: str) -> NDArray[np.float64]:
+    """The columns of these names, (n, d); all that hold text are named."""
+    X, text = np.empty((n_rows(table), len(names))), []
+    for place, name in enumerate(names):
         try:
-            X[:, place] = _numbers(table[each], each)
+            X[:, place] = _numbers(table[name], name)
         except CellError as error:
             if isinstance(error.value, float):  # infinite
                 raise source.told(error) from error
-            text.append(each)
+            text.append(name)
     if text:
-        raise InputError(f"{name} must have numbers only, but for {target!r}; {listed(text)}: turn text into numbers.")
-    return X, np.stack(y, 1) if target in source.groups else y[0], chosen
+        raise InputError(
+            f"{source.path.name} must have numbers only, but for {but_for}; {listed(text)}: turn text into numbers."
+        )
+    return X
 
 
 def _numbers(values: Any, name: str) -> NDArray[np.float64]:
@@ -61,10 +68,9 @@ def _numbers(values: Any, name: str) -> NDArray[np.float64]:
         return numbers(values, name)
     except CellError:
         codes, different = words(values)
-        truth = [np.nan if word is None else _WORDS.get(word.lower(), -1) for word in different]
-        if -1 in truth:
+        if not {str(word).lower() for word in different} <= _TRUTH.keys():
             raise
-        return np.array(truth)[codes]
+        return np.array([_TRUTH[str(word).lower()] for word in different])[codes]
 
 
 def _target(source: Source, values: Any, name: str) -> NDArray[Any]:
@@ -97,86 +103,34 @@ def load_arff(
     Dense and sparse rows are read; what a sparse row leaves out is 0, or the first value of a nominal attribute.
     Missing values become NaN in X; Y must have none.  Text and dates are refused.
     """
-    path = Path(path)
-    relation, names, rows = _read(path)
-    chosen = _chosen(path, names, labels, relation)
-    if len(chosen) == len(names):
-        raise InputError(f"{path.name} must have attributes beside the {len(chosen)} labels; it has none.")
-    label = np.isin(np.arange(len(names)), chosen)
-    Y = rows[:, chosen]
-    wrong = np.flatnonzero(~np.isin(Y, (0, 1)).all(0))
-    if len(wrong):
-        raise InputError(
-            f"{path.name}: labels must be 0 or 1 in every row; {names[chosen[wrong[0]]]!r} has other values, or "
-            "missing ones. Check that `labels` names the labels."
-        )
-    return rows[:, ~label], Y.astype(np.uint8), [names[i] for i in np.flatnonzero(~label)], [names[i] for i in chosen]
+    source = ArffSource(Path(path))
+    chosen = _chosen(source, labels)
+    rest = [name for name in source.names if name not in chosen]
+    if not rest:
+        raise InputError(f"{source.path.name} must have attributes beside the {len(chosen)} labels; it has none.")
+    table = source.read()
+    for name, attribute in source.attributes.items():
+        strange = set(table[name].tolist()) - {*attribute.words, None} if attribute.words else ()
+        if strange:
+            row = next(i for i, word in enumerate(table[name]) if word in strange)
+            expected = f"one of {', '.join(attribute.words or ())}"
+            raise source.told(CellError(name, row, table[name][row], expected))
+    try:
+        Y = np.stack([flags_of(table, name) for name in chosen], 1)
+    except CellError as error:
+        raise InputError(f"{source.told(error)} Check that `labels` names the labels.") from error
+    return _matrix(source, table, rest, "the labels"), Y.astype(np.uint8), rest, list(chosen)
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """How the words of one attribute become numbers."""
-
-    name: str
-    values: dict[str, float] | None  # what each word of a nominal attribute counts as; None for numbers
-    omitted: float  # what a sparse row means by leaving it out
-
-    @classmethod
-    def of(cls, attribute: Attribute) -> "_Reader":
-        name, where = attribute.name, attribute.where
-        if attribute.is_number:
-            return cls(name, None, 0.0)
-        if attribute.words is None:
-            raise InputError(
-                f"{where}: {name!r} must be numeric or nominal, {{a,b}}; got {attribute.kind!r}. Turn it into "
-                "numbers, or drop it."
-            )
-        words = attribute.words
-        try:
-            values = {word: _WORDS[word.lower()] if word.lower() in _WORDS else float(word) for word in words}
-        except ValueError:
-            raise InputError(
-                f"{where}: the values of {name!r} must be numbers, or true and false; got {', '.join(words[:5])}. "
-                "Turn text into numbers."
-            ) from None
-        return cls(name, values, values[attribute.omitted])
-
-    def number(self, word: str | None, where: str) -> float:
-        """The number that a word stands for; NaN for a missing value."""
-        if word is None:
-            return np.nan
-        try:
-            return float(word) if self.values is None else self.values[word]
-        except (KeyError, ValueError):
-            known = "a number" if self.values is None else f"one of {', '.join(self.values)}"
-            raise InputError(f"{where}: {self.name!r} must be {known}; got {word!r}.") from None
-
-
-def _read(path: Path) -> tuple[str, list[str], NDArray[np.float64]]:
-    """The relation, the names of the attributes, and the values (n, number of attributes)."""
-    file = ArffFile.open(path)
-    readers = [_Reader.of(attribute) for attribute in file.attributes]
-    omitted = np.array([reader.omitted for reader in readers])
-    rows = []
-    for line, places, found in file.rows():
-        row, where = omitted.copy(), f"{path.name}, line {line}"
-        for place, word in zip(places, found, strict=True):
-            row[place] = readers[place].number(word, where)
-        rows.append(row)
-    file.check(bool(rows))
-    return file.relation, [reader.name for reader in readers], np.stack(rows)
-
-
-def _chosen(
-    path: Path, names: list[str], labels: int | Sequence[str] | str | os.PathLike[str] | None, relation: str
-) -> NDArray[np.int64]:
-    """The numbers of the attributes that are labels."""
+def _chosen(source: ArffSource, labels: int | Sequence[str] | str | os.PathLike[str] | None) -> dict[str, None]:
+    """The attributes that are labels, in their order."""
+    names = source.names
     if labels is None:
-        found = re.search(r"-C\s+(-?\d+)", relation)
+        found = re.search(r"-C\s+(-?\d+)", source.relation)
         if found is None:
             raise InputError(
-                f"{path.name} does not say which attributes are labels (-C in @relation). Give `labels`: their names, "
-                "their number, or a MULAN XML file."
+                f"{source.path.name} does not say which attributes are labels (-C in @relation). Give `labels`: their "
+                "names, their number, or a MULAN XML file."
             )
         labels = int(found[1])
     if isinstance(labels, int):
@@ -185,16 +139,15 @@ def _chosen(
                 f"`labels` must be a number of labels from 1 to {len(names)}, or less than 0 to count from the end; "
                 f"got {labels}."
             )
-        every = np.arange(len(names))
-        return every[:labels] if labels > 0 else every[labels:]
+        return dict.fromkeys(names[:labels] if labels > 0 else names[labels:])
     wanted = _names_in_xml(Path(labels)) if isinstance(labels, str | os.PathLike) else list(labels)
     missing = [name for name in wanted if name not in names]
     if missing or not wanted or len(set(wanted)) < len(wanted):
         raise InputError(
-            f"`labels` must name attributes of {path.name}, each once; got {len(wanted)} names, of which "
+            f"`labels` must name attributes of {source.path.name}, each once; got {len(wanted)} names, of which "
             f"{len(missing)} are not there{': ' + repr(missing[0]) if missing else ''}."
         )
-    return np.array([names.index(name) for name in wanted])
+    return dict.fromkeys(wanted)
 
 
 def _names_in_xml(path: Path) -> list[str]:

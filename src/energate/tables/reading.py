@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from energate.errors import InputError, require
 from energate.tables.arff import ArffFile, Attribute
-from energate.tables.cells import CellError, listed, n_cells, numbers
+from energate.tables.cells import CellError, listed, numbers
 
 #: columns of equal length, by name, in their order
 Batch = dict[str, Any]
@@ -37,7 +37,7 @@ _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.r
 
 def n_rows(batch: Batch) -> int:
     """How many rows a batch has."""
-    return n_cells(next(iter(batch.values()))) if batch else 0
+    return len(next(iter(batch.values()))) if batch else 0
 
 
 class Source(ABC):
@@ -213,8 +213,8 @@ class ArffSource(Source):
 
     def __init__(self, path: Path) -> None:
         self._file = ArffFile.open(path)
-        self._file.check(any_rows=True)
         attributes = {attribute.name: attribute for attribute in self._file.attributes}
+        self.relation = self._file.relation
         super().__init__(path, list(attributes), attributes=attributes)
 
     def where(self, row: int) -> str:
