@@ -14,8 +14,8 @@ from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
+from energate.conservative import check_conservative
 from energate.datasets import make_image_pairs, transform_images
-from energate.dynamics import check_conservative
 from energate.errors import InputError
 from energate.estimators import edge
 from energate.estimators.pairs import RELATIONS, PairScorer

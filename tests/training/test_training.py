@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from energate.autoencoder import Autoencoder
-from energate.dynamics import check_conservative
+from energate.conservative import check_conservative
 from energate.errors import InputError
 from energate.training import (
     NOISE,

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from energate.autoencoder import Autoencoder
-from energate.dynamics import LOGIT_LIMIT, _default_tolerance, _step, _step_size, _to_logits
+from energate.dynamics import LOGIT_LIMIT, default_tolerance, one_step, set_out, step_size
 from energate.errors import InputError
 from energate.estimators import EnergyClassifier, EnergyRefiner, EnergyScorer, LabelMLP, PairScorer
 from energate.estimators.bases import MOST
@@ -72,28 +72,21 @@ class Ascent(nn.Module):
     def __init__(self, autoencoder: Autoencoder, n_steps: int) -> None:
         super().__init__()
         self.autoencoder, self.n_steps = autoencoder, n_steps
-        self.tolerance = _default_tolerance(torch.float32)  # refiners compute in float32
+        self.tolerance = default_tolerance(torch.float32)  # refiners compute in float32
         # The rule for the step knows no row: two contexts that differ show whether it is the same for all.
         probe = autoencoder.a.new_tensor([[0.0], [10.0]]).expand(2, max(1, autoencoder.context_width))
-        size = _step_size(autoencoder, "auto", probe if autoencoder.context_width else None)
+        size = step_size(autoencoder, "auto", probe if autoencoder.context_width else None)
         if size is None or not bool((size == size.flatten()[0]).all()):
             raise InputError("A refiner whose steps differ from row to row cannot be exported.")
         self.size = float(size.detach().flatten()[0])
 
     def forward(self, t: Tensor, x: Tensor) -> Tensor:
-        model, visible = self.autoencoder, self.autoencoder.visible
+        model = self.autoencoder
         c = x if model.context_width else None
-        t = _to_logits(visible, torch.sigmoid(t.clamp(-LOGIT_LIMIT, LOGIT_LIMIT))).unsqueeze(0)  # (1, N, L)
-        energy, p = model.energy_and_preoutput(visible.f(t), c)
-        active = torch.isfinite(energy)
+        state = set_out(model, torch.sigmoid(t.clamp(-LOGIT_LIMIT, LOGIT_LIMIT)), c)
         for _ in range(self.n_steps):
-            t_new, e_new, p_new = _step(model, t, p, self.size, c)
-            settled = (e_new - energy).abs() <= self.tolerance * (1 + energy.abs())
-            moved = active.unsqueeze(-1)
-            t, p = torch.where(moved, t_new, t), torch.where(moved, p_new, p)
-            energy = torch.where(active, e_new, energy)
-            active = active & ~settled
-        return visible.f(t)[0]
+            state = one_step(model, state, self.size, self.tolerance, c)
+        return model.visible.f(state.t)[0]
 
 
 # --- whole graphs ------------------------------------------------------------------------------------------------
