@@ -8,6 +8,17 @@ from numpy.typing import NDArray
 BINS = 10
 
 
+def log_loss(p: NDArray[Any], truth: NDArray[Any]) -> float:
+    """The mean over rows and labels of -log of the probability of what is; p and truth are (n, L)."""
+    p = np.clip(p, 1e-9, 1 - 1e-9)
+    return float(-(truth * np.log(p) + (1 - truth) * np.log1p(-p)).mean())
+
+
+def standard_error(values: NDArray[Any]) -> float:
+    """Of the mean; 0 of a single number."""
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+
+
 def reliability(p: NDArray[Any], happened: NDArray[Any]) -> dict[str, Any]:
     """In ten equal bins of p (n,): how many, their mean p and the share that happened, in percent (None where empty).
 

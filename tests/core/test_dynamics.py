@@ -828,9 +828,9 @@ def test_exact_models_pass_the_check_where_their_units_saturate(name, dtype) -> 
 
 def test_exact_models_pass_the_check_where_their_units_are_too_steep_to_integrate() -> None:
     """The path error is then one of quadrature: it is reported, and no reason to refuse."""
-    model = random_model([GatedUnits(K, D, C, F, M, "tanh")], scale=30.0)
+    model = random_model([GatedUnits(K, D, C, F, M, "tanh")], scale=10.0)
     report = check_conservative(model, random_rows(), random_context(UNITS[1]))
-    assert report.path_error > 1e-2
+    assert report.path_error > 1e-3
     assert report.gradient_error <= 1e-11
 
 

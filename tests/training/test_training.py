@@ -22,7 +22,7 @@ from energate.training import (
     minimise,
     row_batches,
 )
-from energate.training.steps import spread
+from energate.training.loop import spread
 from energate.units import CovarianceUnits, GatedUnits, MeanUnits, NetworkUnits
 
 MODELS = {

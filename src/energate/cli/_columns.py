@@ -54,7 +54,7 @@ def scores(loaded: Loaded) -> Adds:
     """Energies of the classes and the liking, or the anomaly score and whether the row is normal."""
     import numpy as np
 
-    from energate.estimators._scoring import any_class
+    from energate.estimators.edge import any_class
 
     model = loaded.model
     if loaded.kind == "EnergyScorer":

@@ -17,9 +17,9 @@ from energate.errors import InputError
 from energate.estimators import EnergyClassifier, EnergyRefiner, EnergyScorer, LabelMLP, PairScorer
 from energate.estimators.bases import MOST
 from energate.estimators.edge import Array, Scaler
-from energate.estimators.pairs import RELATIONS
+from energate.estimators.pairs import PAIR_RELATIONS
 from energate.estimators.refiner import T_LIMIT
-from energate.training.labels import SetModel, neighbours
+from energate.training.sets import SetModel, neighbours
 from energate.views import explain, refine, without_names
 
 Outputs = dict[str, Any]
@@ -129,7 +129,7 @@ class PairGraph(nn.Module):
         super().__init__()
         unit = model.scaling == "unit"
         self.of_x, self.of_y = Scaling(model.scaler_x_, unit), Scaling(model.scaler_y_, unit)
-        self.arrange, self.model = RELATIONS[model.relation].arrange, copy.deepcopy(model.model_)
+        self.arrange, self.model = PAIR_RELATIONS[model.relation].arrange, copy.deepcopy(model.model_)
 
     def forward(self, X: Tensor, Y: Tensor) -> tuple[Tensor, ...]:
         return (self.model.energy(*self.arrange(self.of_x(X), self.of_y(Y)))[0],)
@@ -190,10 +190,10 @@ class RefinerGraph(nn.Module):
         self.offset: Tensor
         self.threshold: Tensor
         refiner = copy.deepcopy(model.model_)
-        self.sets: SetModel | None = refiner if model.method == "sets" and model.gate_ else None
-        self.ascent = Ascent(refiner, model.n_steps_) if model.method == "ascent" and model.n_steps_ else None
+        self.sets: SetModel | None = refiner if isinstance(refiner, SetModel) and model.gate_ else None
+        self.ascent = Ascent(refiner, model.n_steps_) if model.n_steps_ else None
         self.gate, self.n_neighbours, self.multilabel = model.gate_, model.n_neighbours, model.multilabel_
-        self.whole_vectors = model.objective == "subset" and self.sets is not None
+        self.whole_vectors = model.refinement.best_vectors and self.sets is not None
 
     def forward(self, X: Tensor, scores: Tensor | None = None) -> tuple[Tensor, ...]:
         if self.base is not None:
@@ -239,7 +239,7 @@ def _(model: EnergyClassifier) -> Graph:
     check_is_fitted(model)
 
     def reference(X: Array) -> Outputs:
-        decision = model._score(X, "logits")
+        decision = model._logits(X)
         return {
             "energies": model.energies(X),
             "decision": decision,

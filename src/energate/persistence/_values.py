@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from energate.errors import InputError
-from energate.estimators._gains import Gain
 from energate.estimators.edge import Scaler
+from energate.estimators.refiner import Gain
 
 _PLAIN = (type(None), bool, int, str)
 _KINDS = "biufUO"  # of numpy arrays: bool, whole numbers, floats, text, and objects that are plain

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from energate import views
 from energate.errors import InputError
 from energate.estimators import EnergyClassifier, EnergyRefiner, EnergyScorer, LabelMLP
-from energate.estimators._scoring import any_class
+from energate.estimators.edge import any_class
 from energate.serving.schemas import LABEL, NUMBER, Label, Schema, Whole, answer, array, body, numbers, several
 
 Rows = list[Any]

@@ -26,11 +26,11 @@ from energate.errors import InputError
 from energate.estimators import EnergyClassifier, EnergyRefiner, EnergyScorer, LabelMLP, PairScorer
 from energate.estimators.bases import MissingBase
 from energate.estimators.edge import Array, in_chunks
+from energate.estimators.methods import MIXED_STEPS
 from energate.training.classes import ClassEnergies
-from energate.training.labels import ascend
 from energate.units import HiddenUnits, NetworkUnits
 
-GATE_STEPS = 6  # points on the way from the base's probabilities to the refined ones, method "sets"
+GATE_STEPS = MIXED_STEPS
 RATE = 0.1  # of a step along the vector field: short, so that the points show the way
 
 
@@ -177,7 +177,7 @@ def _explain(model: Any, X: Any, scores: Any) -> dict[str, NDArray[Any]]:  # noq
 @_explain.register
 def _(model: EnergyClassifier, X: Any, scores: Any) -> dict[str, NDArray[Any]]:  # noqa: ARG001
     rows = _checked(model, X)
-    decision = model._score(X, "logits")
+    decision = model._logits(X)
 
     def reconstructions(v: Tensor) -> Tensor:
         return reconstruct_classes(model.model_, _inside(model, v)).movedim(0, 1)  # (N, K, D)
@@ -206,37 +206,18 @@ def _(model: EnergyScorer, X: Any, scores: Any) -> dict[str, NDArray[Any]]:  # n
 
 @_explain.register
 def _(model: EnergyRefiner, X: Any, scores: Any) -> dict[str, NDArray[Any]]:
-    rows = _checked(model, X)
-    scores = model._scores(rows) if scores is None else scores
-    found = refine(model, rows, scores=scores)  # checks the scores
-    base, refined = found["base"], found["refined"]
-    if model.method == "sets" or not model.n_steps_:
-        shares = np.linspace(0, 1, GATE_STEPS if model.gate_ else 2)
-        steps = base + shares[:, None, None] * (refined - base)  # the gate mixes the two linearly
-    else:
-        labels = model._label_rows(np.asarray(scores, dtype=np.float64), rows)
-        with torch.no_grad():
-            logits = ascend(model.model_, labels.t, labels.x, range(model.n_steps_ + 1))
-        steps = _shares(model, torch.sigmoid(torch.stack(logits).double()).cpu().numpy())
-    steps[0], steps[-1] = base, refined  # to the last digit
-    return {**found, "steps": steps}
+    return _course(model, X, scores, steps=True)
 
 
 def refine(model: EnergyRefiner, X: Any, *, scores: Any = None) -> dict[str, NDArray[Any]]:
     """What `explain` says of rows, but the ``steps``: ``base`` and ``refined`` (n, L), and ``predictions``."""
-    model = without_names(model, X)
-    rows = _checked(model, X)
-    scores = model._scores(rows) if scores is None else scores
-    refined, best = model.refine(scores, rows)
-    labels = model._label_rows(np.asarray(scores, dtype=np.float64), rows)
-    base = torch.sigmoid(labels.t.double()).cpu().numpy()
-    chosen = model._decide(refined, best).astype(np.int64) if model.multilabel_ else model.classes_[refined.argmax(1)]
-    return {"base": _shares(model, base), "refined": _shares(model, refined), "predictions": chosen}
+    return _course(without_names(model, X), X, scores, steps=False)
 
 
-def _shares(model: EnergyRefiner, p: Array) -> Array:
-    """Probabilities of labels as they are; those of classes, of which each row has one, add up to 1."""
-    return p if model.multilabel_ else p / np.maximum(p.sum(-1, keepdims=True), 1e-300)
+def _course(model: EnergyRefiner, X: Any, scores: Any, *, steps: bool) -> dict[str, NDArray[Any]]:
+    found = model.follow(X, scores, steps=steps)
+    said = {"base": found.base, "refined": found.refined, "predictions": found.predictions}
+    return {**said, "steps": found.steps} if steps else said
 
 
 def _checked(model: Any, X: Any) -> Array:
@@ -341,7 +322,7 @@ def trajectory(
             raise InputError(f"`of` names a class, and an EnergyScorer has none; got {of!r}. Leave it out.")
         autoencoder, scale, constant, index = model.model_, 1.0, 0.0, 0
     else:
-        of = int(model._score(X, "logits").argmax()) if of is None else _class_number(model, of)
+        of = int(model._logits(X).argmax()) if of is None else _class_number(model, of)
         autoencoder, scale, constant, index = _field_of(model.model_, of)
     start = torch.as_tensor(in_chunks(X, model.scaler_, autoencoder.a, lambda v: _inside(model, v))).to(autoencoder.a)
     walk = dynamics.trajectory(autoencoder, start, step=rate, max_steps=int(n_steps), keep_path=True)

@@ -25,7 +25,7 @@ from energate.conservative import measure
 from energate.errors import InputError
 from energate.estimators import EnergyClassifier, EnergyRefiner, EnergyScorer, LabelMLP, PairScorer
 from energate.estimators.edge import Array, Scaler
-from energate.estimators.pairs import RELATIONS
+from energate.estimators.pairs import PAIR_RELATIONS
 from energate.units import NetworkUnits
 from energate.views import without_names
 
@@ -193,7 +193,7 @@ def _of_scorer(model: EnergyScorer, rows: dict[str, Array], _: int) -> Iterator[
 
 
 def _of_refiner(model: EnergyRefiner, rows: dict[str, Array], seed: int) -> Iterator[Field]:
-    autoencoder = _double(model.model_.autoencoder if model.method == "sets" else model.model_)
+    autoencoder = _double(model.refinement.autoencoder(model.model_))
     context = _scaled(model.scaler_, rows["X"]) if autoencoder.context_width else None
     generator = torch.Generator().manual_seed(seed)
     labels = torch.rand(len(rows["X"]), autoencoder.width, generator=generator, dtype=torch.float64)
@@ -203,7 +203,7 @@ def _of_refiner(model: EnergyRefiner, rows: dict[str, Array], seed: int) -> Iter
 def _of_pairs(model: PairScorer, rows: dict[str, Array], _: int) -> Iterator[Field]:
     x, y = _scaled(model.scaler_x_, rows["X"]), _scaled(model.scaler_y_, rows["Y"])
     name = "y given x" if model.relation == "conditional" else "x and y"
-    yield Field(name, _double(model.model_), *RELATIONS[model.relation].arrange(x, y))
+    yield Field(name, _double(model.model_), *PAIR_RELATIONS[model.relation].arrange(x, y))
 
 
 _FIELDS: dict[type, Callable[[Any, dict[str, Array], int], Iterator[Field]]] = {
