@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from energate import Autoencoder, CovarianceUnits, HiddenUnits, MeanUnits
-from energate.training.steps import Stepper
+from energate.training.loop import Stepper
 
 K, D, UNITS = 10, 784, 300
 

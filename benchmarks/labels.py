@@ -25,6 +25,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -38,13 +39,13 @@ from energate import EnergyRefiner
 from energate.datasets import load_multilabel, make_correlated_labels, split_rows
 from energate.estimators.bases import CrossFitted, calibrated, label_scores, out_of_fold
 from energate.paper.baselines import LogCountProjection, logistic_labels
-from energate.training.labels import LabelRows, ascend, blurred, label_autoencoder, train_denoising
+from energate.training.labels import LabelRows, LabelTraining, ascend, blurred, label_autoencoder, train_denoising
 
 Array = NDArray[Any]
 Line = dict[str, Any]
 RESULTS = Path(__file__).parent / "results" / "labels-cpu.jsonl"
 UNITS, EPOCHS, STEPS, FORCED = 32, 40, (0, 1, 2, 3, 5, 10, 20), 10
-OPTIONS = {"learning_rate": 6e-3, "weight_decay": 0.01, "batch_size": 256}
+TRAINING = LabelTraining(EPOCHS, learning_rate=6e-3, weight_decay=0.01, batch_size=256)
 NOISE_Y, NOISE_X = 0.5, 0.5  # standard deviations, for labels of 0 and 1 and columns of standard deviation 1
 NOISES = {"no noise": (0.0, 0.0), "on y": (NOISE_Y, 0.0), "on x": (0.0, NOISE_X), "on both": (NOISE_Y, NOISE_X)}
 RELATIONS = {"xy": "GAES_XY", "yy": "GAES_Y2"}
@@ -129,8 +130,8 @@ def noise(name: str, seed: int) -> Iterable[Line]:
                 continue  # it never sees x
             sizes = (train.Y.shape[1], train.x.shape[1], UNITS, UNITS)
             model = label_autoencoder(relation, *sizes, torch.Generator().manual_seed(seed))
-            options: dict[str, Any] = {"noise": blurred, "context_noise": on_x, "seed": seed, **OPTIONS}
-            train_denoising(model, train, EPOCHS, valid, on_y, **options)
+            training = replace(TRAINING, seed=seed)
+            train_denoising(model, train, valid, training, on_y, noise=blurred, context_noise=on_x)
             with torch.no_grad():
                 on_valid, on_test = (ascend(model, part.t, part.x, STEPS) for part in (valid, test))
             errors = [wrong_labels(t, valid) for t in on_valid]

@@ -33,16 +33,14 @@ from torch import Tensor
 from energate import Autoencoder, EnergyRefiner
 from energate.dynamics import trajectory
 from energate.training.labels import (
-    RELATIONS,
+    LABEL_RELATIONS,
     LabelRows,
-    LabelSets,
-    SetModel,
+    LabelTraining,
     ascend,
     label_autoencoder,
-    neighbours,
     train_denoising,
-    train_sets,
 )
+from energate.training.sets import LabelSets, SetModel, neighbours, train_sets
 
 UNITS, COLUMNS, FLIPS, STEPS, STRENGTH = 32, 100, 16, 20, 6.0
 CHUNK = 2**21  # scores at once
@@ -181,10 +179,10 @@ def training(method: str, relation: str, size: Size) -> dict[str, Any]:
     part, valid = rows.take(some), rows.take(some[:256])
     seen = LabelSets(sets.Y, sets.count, sets.of_row[some])
     model = set_model(relation, sets)
-    options: dict[str, Any] = {"learning_rate": 6e-3, "weight_decay": 0.1, "batch_size": 256, "seed": 0}
+    how = LabelTraining(epochs=1)
     if method == "ascent":
-        return measured(lambda: train_denoising(model.autoencoder, part, 1, valid, 0.4, **options)) | {"steps": 10}
-    return measured(lambda: train_sets(model, part, seen, 1, valid, **options)) | {"steps": 10}
+        return measured(lambda: train_denoising(model.autoencoder, part, valid, how, 0.4)) | {"steps": 10}
+    return measured(lambda: train_sets(model, seen, part, valid, how)) | {"steps": 10}
 
 
 CASES = {"refining": refining, "refiner": through_refiner, "training": training}
@@ -205,7 +203,7 @@ def main() -> None:
     jobs: list[tuple[str, str, str, Size]] = []
     for labels in options.labels:
         size = SIZES[labels]
-        for relation in RELATIONS:
+        for relation in LABEL_RELATIONS:
             for case in CASES if labels == min(SIZES) else ("refining", "training"):
                 jobs += [(case, method, relation, size) for method in ("sets", "ascent")]
     context = multiprocessing.get_context("spawn")

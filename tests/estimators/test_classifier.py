@@ -13,8 +13,8 @@ from sklearn.utils.estimator_checks import check_estimator
 from torch import nn
 
 from energate import Autoencoder, EnergyClassifier, InputError, MeanUnits, NetworkUnits, check_conservative
-from energate.estimators._members import SHARP_MEMBER, SHARP_RATE, SHARPNESS, sharp_rates, start_sharp
-from energate.training.classes import ClassEnergies, Rows, find_biases, set_biases
+from energate.estimators.classifier import SHARP_MEMBER, SHARP_RATE, SHARPNESS, sharp_rates, start_sharp
+from energate.training.classes import ClassEnergies, LabelledRows, find_biases, set_biases
 
 KINDS = ["mean", "covariance", "mean-covariance"]
 QUICK: dict[str, Any] = {
@@ -74,7 +74,7 @@ def test_calibration_alone_and_fine_tuning_are_stages() -> None:
     once = EnergyClassifier(**QUICK | {"max_epochs": 0}).fit(X, y).model_
     found = once.beta.clone()
     once.beta.fill_(1.0)
-    set_biases(once, Rows(valid.v.double(), valid.labels, valid.weight.double()), scale=True)
+    set_biases(once, LabelledRows(valid.v.double(), valid.labels, valid.weight.double()), scale=True)
     torch.testing.assert_close(once.beta, found, rtol=1e-3, atol=0)  # calibrated once, from scales of 1
     tuned = EnergyClassifier(**QUICK).fit(X, y)
     assert list(tuned.history_) == ["pretrain", "fine-tune"]
@@ -86,7 +86,7 @@ def test_biases_are_calibrated_on_the_held_out_rows() -> None:
     X, y = blobs(600)
     model = EnergyClassifier(**QUICK).fit(X, y)
     _, valid = model._split(X, y, np.ones(len(X)), int(np.random.RandomState(0).randint(2**31 - 1)))
-    valid = Rows(valid.v.double(), valid.labels, valid.weight.double())
+    valid = LabelledRows(valid.v.double(), valid.labels, valid.weight.double())
     p = torch.softmax(model.model_.logits(valid.v), 1)
     torch.testing.assert_close(p.sum(0).detach(), torch.bincount(valid.labels).double(), rtol=1e-4, atol=1e-3)
 
@@ -94,7 +94,7 @@ def test_biases_are_calibrated_on_the_held_out_rows() -> None:
 def test_the_best_biases_do_not_depend_on_the_model_s_own() -> None:
     X, y = blobs()
     model = EnergyClassifier(**QUICK).fit(X, y).model_
-    rows = Rows(torch.as_tensor(X), torch.as_tensor(y), torch.ones(len(X), dtype=torch.float64))
+    rows = LabelledRows(torch.as_tensor(X), torch.as_tensor(y), torch.ones(len(X), dtype=torch.float64))
     before = find_biases(model, rows, scale=True)
     with torch.no_grad():
         model.B.add_(torch.tensor([5.0, -3.0, 1.0]))

@@ -15,7 +15,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from torch import Tensor
 
 from energate import ImageEnergyClassifier
-from energate.dynamics import check_conservative, jacobian_asymmetry
+from energate.conservative import check_conservative, jacobian_asymmetry
 from energate.errors import InputError
 from energate.estimators.images import ImageHeads, ImageNetwork, shift_images, turn_images
 

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from energate import InputError, LabelMLP, load, minimise, row_batches, save
 from energate.datasets import load_multilabel, make_correlated_labels, split_rows
 from energate.estimators import edge
-from energate.estimators._networks import LabelNetworks, member_batches
+from energate.estimators.mlp import LabelNetworks, member_batches
 
 QUICK: dict[str, Any] = {"n_hidden": 16, "n_members": 2, "max_epochs": 20, "learning_rate": 1e-2, "random_state": 0}
 DATA = make_correlated_labels(300, 5, 4, n_vectors=5, sharpness=8.0)

@@ -14,13 +14,13 @@ from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
+from energate.conservative import check_conservative
 from energate.datasets import make_image_pairs, transform_images
-from energate.dynamics import check_conservative
 from energate.errors import InputError
 from energate.estimators import edge
-from energate.estimators.pairs import RELATIONS, PairScorer
+from energate.estimators.pairs import PAIR_RELATIONS, PairScorer
 
-both_relations = pytest.mark.parametrize("relation", RELATIONS)
+both_relations = pytest.mark.parametrize("relation", PAIR_RELATIONS)
 both_kinds = pytest.mark.parametrize("kind", ["shift", "rotate"])
 
 
@@ -269,7 +269,7 @@ def test_one_pair_goes_for_all_rows(relation: str) -> None:
     np.testing.assert_allclose(model.apply(np.repeat(X[:1], 60, 0), np.repeat(Y[:1], 60, 0), X), each, rtol=1e-12)
 
 
-@pytest.fixture(scope="module", params=RELATIONS)
+@pytest.fixture(scope="module", params=PAIR_RELATIONS)
 def shifts(request: pytest.FixtureRequest) -> PairScorer:
     X, Y, _ = make_image_pairs(3000, side=6, max_shift=1, seed=0)
     return PairScorer(request.param, max_epochs=40, random_state=0).fit(X, Y)

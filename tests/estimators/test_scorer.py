@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
 from sklearn.utils.estimator_checks import check_estimator
 
-from energate.dynamics import check_conservative
+from energate.conservative import check_conservative
 from energate.errors import InputError
 from energate.estimators import edge
 from energate.estimators.scorer import EnergyScorer

@@ -13,23 +13,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from energate import InputError
 from energate.training import History
+from energate.training import sets as sets_module
 from energate.training.calibration import calibrate_labels
 from energate.training.labels import (
     LabelRows,
-    LabelSets,
-    Neighbours,
-    SetModel,
+    LabelTraining,
     ascend,
     blurred,
     flipped,
     label_autoencoder,
-    neighbours,
-    sampled_sets,
     train_denoising,
-    train_sets,
 )
-from energate.training.labels import _sets as sets_module
-from energate.training.labels import _training as training_module
+from energate.training.sets import LabelSets, Neighbours, SetModel, neighbours, sampled_sets, train_sets
 
 L, D = 5, 3
 
@@ -376,9 +371,8 @@ def fitted(
     train, valid = rows.take(torch.arange(40)), rows.take(torch.arange(40, 60))
     sets = LabelSets.of(train.Y)
     model = SetModel(label_autoencoder(relation, L, D, 4, 6, generator).double(), sets).double()
-    options: dict[str, Any] = {"learning_rate": 1e-2, "weight_decay": 0.0, "batch_size": batch_size, "seed": 0}
-    options |= {"objective": objective, "n_neighbours": n_neighbours}
-    return model, train_sets(model, train, sets, epochs, valid, **options)
+    training = LabelTraining(epochs, learning_rate=1e-2, weight_decay=0.0, batch_size=batch_size)
+    return model, train_sets(model, sets, train, valid, training, objective=objective, n_neighbours=n_neighbours)
 
 
 TRAININGS = pytest.mark.parametrize(
@@ -390,7 +384,7 @@ def test_a_step_looks_at_the_frequent_vectors_and_its_own(monkeypatch: pytest.Mo
     sets = LabelSets(torch.eye(6), torch.tensor([1.0, 9.0, 2.0, 8.0, 1.0, 3.0]), torch.arange(6))
     own = torch.tensor([4, 3, 4])
     assert sampled_sets(sets, own)[0] is None
-    monkeypatch.setattr(training_module, "SAMPLED", 2)
+    monkeypatch.setattr(sets_module, "SAMPLED", 2)
     among, place = sampled_sets(sets, own)
     assert among is not None
     assert among.tolist() == [1, 3, 4]
@@ -402,7 +396,7 @@ def test_sampling_everything_is_the_whole_softmax(
     relation: str, objective: str, n_neighbours: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, whole = fitted(relation, objective, n_neighbours)
-    monkeypatch.setattr(training_module, "SAMPLED", 3)
+    monkeypatch.setattr(sets_module, "SAMPLED", 3)
     # One batch of all rows: every vector is some row's own.
     again, history = fitted(relation, objective, n_neighbours)
     torch.testing.assert_close(history.loss, whole.loss, rtol=0, atol=1e-12)
@@ -419,7 +413,7 @@ def test_validation_in_chunks_changes_nothing(
     relation: str, objective: str, n_neighbours: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, whole = fitted(relation, objective, n_neighbours)
-    monkeypatch.setattr(training_module, "VALID_VALUES", 3 * len(model.Y))
+    monkeypatch.setattr(sets_module, "VALID_VALUES", 3 * len(model.Y))
     again = fitted(relation, objective, n_neighbours)[1]
     torch.testing.assert_close(again.validation, whole.validation, rtol=0, atol=1e-12)
 
@@ -436,8 +430,7 @@ def test_vectors_that_came_often_are_preferred_even_where_most_came_once(objecti
     sets = LabelSets.of(train.Y)
     assert (sets.count == 1).sum() > len(sets.count) / 2
     model = SetModel(label_autoencoder("yy", 12, D, 4, 4, generator), sets)
-    options: dict[str, Any] = {"learning_rate": 3e-2, "weight_decay": 0.1, "batch_size": 100, "seed": 0}
-    train_sets(model, train, sets, 20, valid, objective=objective, **options)
+    train_sets(model, sets, train, valid, LabelTraining(20, learning_rate=3e-2, batch_size=100), objective=objective)
     assert model.tau > 0.5
 
 
@@ -470,9 +463,9 @@ def test_labels_and_columns_suffer_the_noise_that_is_asked_for(
 
     monkeypatch.setattr(model, "loss", loss)
     rows = LabelRows(torch.zeros_like(Y), Y, x)
-    options: dict[str, Any] = {"learning_rate": 1e-3, "weight_decay": 0.0, "batch_size": 4000, "seed": 0}
+    training = LabelTraining(1, batch_size=4000)
     with pytest.raises(SeenBy) as caught:
-        train_denoising(model, rows, 1, rows, 0.4, noise=noise, context_noise=context_noise, **options)
+        train_denoising(model, rows, rows, training, 0.4, noise=noise, context_noise=context_noise)
     v, context, seen = caught.value.args
     moved = (seen - v).abs()
     if noise is flipped:

@@ -19,7 +19,7 @@ from energate import (
 from energate.training.classes import (
     FINE_TUNE_SCALE,
     ClassEnergies,
-    Rows,
+    LabelledRows,
     Training,
     find_biases,
     fine_tune,
@@ -31,10 +31,10 @@ from energate.training.classes import (
 K, D = 3, 4
 
 
-def rows(n_rows: int = 120, seed: int = 0, spread: float = 1.5, dtype: torch.dtype = torch.float64) -> Rows:
+def rows(n_rows: int = 120, seed: int = 0, spread: float = 1.5, dtype: torch.dtype = torch.float64) -> LabelledRows:
     X, y = make_blobs(n_rows, centers=K, n_features=D, cluster_std=spread, random_state=seed)
     v = torch.as_tensor((X - X.mean(0)) / X.std(0), dtype=dtype)
-    return Rows(v, torch.as_tensor(y), torch.ones(n_rows, dtype=dtype))
+    return LabelledRows(v, torch.as_tensor(y), torch.ones(n_rows, dtype=dtype))
 
 
 def energies(n_members: int = 1, seed: int = 0) -> ClassEnergies:
@@ -89,11 +89,13 @@ def test_members_trained_together_equal_members_trained_alone(stage) -> None:
     rate, decay, mix = [1e-2, 3e-3, 1e-3], [0.0, 1e-3, 1e-2], [0.0, 0.1, 2.0]
 
     def run(model: ClassEnergies, rate, decay, mix) -> None:
-        training = Training(learning_rate=rate, weight_decay=decay, noise_level=0.0, patience=3, batch_size=30, seed=1)
+        training = Training(
+            learning_rate=rate, weight_decay=decay, noise_level=0.0, patience=3, batch_size=30, seed=1, epochs=6
+        )
         if stage == "pretrain":
-            pretrain(model, train, training, 6, valid)
+            pretrain(model, train, training, valid)
         else:
-            fine_tune(model, train, training, 6, mix, valid)
+            fine_tune(model, train, training, mix, valid)
 
     run(together, *(torch.tensor(values, dtype=torch.float64) for values in (rate, decay, mix)))
     for c, model in enumerate(alone):
@@ -106,7 +108,7 @@ def test_members_trained_together_equal_members_trained_alone(stage) -> None:
 def test_every_part_has_its_own_scale_and_they_do_not_hurt() -> None:
     train = rows()
     model = energies()
-    pretrain(model, train, Training(seed=3), 20)
+    pretrain(model, train, Training(seed=3))
     plain, scaled = find_biases(model, train, scale=False), find_biases(model, train, scale=True)
     torch.testing.assert_close(plain[0], torch.ones(1, 2, dtype=torch.float64))
     assert scaled[0].shape == (1, 2)
@@ -127,20 +129,20 @@ def test_scales_are_looked_for_around_the_present_ones() -> None:
 def test_fine_tuning_starts_from_a_small_scale_and_keeps_what_was_better() -> None:
     train, valid = rows(), rows(90)
     model = energies()
-    pretrain(model, train, Training(), 20, valid)
+    pretrain(model, train, Training(), valid)
     set_biases(model, valid, scale=True)
     before = [parameter.detach().clone() for parameter in model.parameters()]
     loss = find_biases(model, valid, scale=True)[2]
     # Wrong labels: nothing better than before comes.
-    wrong = Rows(train.v, (train.labels + 1) % K, train.weight)
-    fine_tune(model, wrong, Training(learning_rate=0.1, patience=None), 20, 0.0, valid)
+    wrong = LabelledRows(train.v, (train.labels + 1) % K, train.weight)
+    fine_tune(model, wrong, Training(learning_rate=0.1, patience=None), 0.0, valid)
     for old, new in zip(before, model.parameters(), strict=True):
         torch.testing.assert_close(old, new.detach())
     torch.testing.assert_close(find_biases(model, valid, scale=True)[2], loss)
-    fine_tune(model, train, Training(), 1, 0.0)  # without validation the scale stays
+    fine_tune(model, train, Training(epochs=1), 0.0)  # without validation the scale stays
     assert (model.beta == FINE_TUNE_SCALE).all()
     model.beta.fill_(1.0)
-    fine_tune(model, train, Training(learning_rate=1e-3), 1, 0.0, scale=False)
+    fine_tune(model, train, Training(epochs=1, learning_rate=1e-3, learn_scale=False), 0.0)
     assert (model.beta == 1).all()
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from energate.autoencoder import Autoencoder
-from energate.dynamics import check_conservative
+from energate.conservative import check_conservative
 from energate.errors import InputError
 from energate.training import (
     NOISE,
@@ -22,7 +22,7 @@ from energate.training import (
     minimise,
     row_batches,
 )
-from energate.training.steps import spread
+from energate.training.loop import spread
 from energate.units import CovarianceUnits, GatedUnits, MeanUnits, NetworkUnits
 
 MODELS = {

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.naive_bayes import GaussianNB
 
-from energate.dynamics import check_conservative
+from energate.conservative import check_conservative
 from energate.errors import InputError
 from energate.estimators import EnergyClassifier, EnergyRefiner, EnergyScorer, LabelMLP, PairScorer
 from energate.views import account_of, check_explainable, describe, explain, trajectory

@@ -15,7 +15,7 @@ from energate.training.calibration import calibrate_labels
 
 Array = NDArray[np.float64]
 MOST = 15.0  # the logit of a probability of 0 or 1
-Report = Callable[[int], object]  # is told how many folds are done
+FoldsDone = Callable[[int], object]  # is told how many folds are done
 
 
 def _silent(n_folds: int) -> None:
@@ -118,14 +118,14 @@ class CrossFitted(ABC):
     out_of_fold_: Array
 
 
-def out_of_fold(base: Any, X: Any, Y: NDArray[Any], n_folds: int, seed: int, report: Report = _silent) -> Array:
+def out_of_fold(base: Any, X: Any, Y: NDArray[Any], n_folds: int, seed: int, told: FoldsDone = _silent) -> Array:
     """Scores of every row from a copy of the base that was fitted without it: (n, L)."""
     folds = list(KFold(n_folds, shuffle=True, random_state=seed).split(Y))
-    return scores_by_fold(base, X, Y, folds, "`base`", report)
+    return scores_by_fold(base, X, Y, folds, "`base`", told)
 
 
 def scores_by_fold(
-    base: Any, X: Any, Y: NDArray[Any], folds: Sequence[tuple[Any, Any]], name: str, report: Report = _silent
+    base: Any, X: Any, Y: NDArray[Any], folds: Sequence[tuple[Any, Any]], name: str, told: FoldsDone = _silent
 ) -> Array:
     """Scores of the rows left out of each fold, from a copy of the base fitted to the others: (n, L)."""
     scores = np.empty(Y.shape, dtype=np.float64)
@@ -140,17 +140,17 @@ def scores_by_fold(
                 f"{name} could not be fitted in fold {k + 1} of {len(folds)}: {type(error).__name__}: {error} Fit it "
                 "alone first to see what it needs; fewer folds (`cv`) leave more rows in each."
             ) from error
-        report(k + 1)
+        told(k + 1)
     return scores
 
 
 def fit_with_unseen_scores(
-    base: Any, X: Any, Y: NDArray[Any], n_folds: int, seed: int, report: Report = _silent
+    base: Any, X: Any, Y: NDArray[Any], n_folds: int, seed: int, told: FoldsDone = _silent
 ) -> tuple[Any, Array]:
     """A base fitted to all rows, and scores (n, L) of each row by one that has not seen it."""
     labels = varying(Y)
     if not isinstance(base, CrossFitted):
-        scores = out_of_fold(base, X, Y, n_folds, seed, report)
+        scores = out_of_fold(base, X, Y, n_folds, seed, told)
         return fit_base(base, X, Y), scores
     fitted = fit_base(base, X, Y)
     scores = all_scores(None, X, np.zeros_like(labels), Y[0])

@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.model_selection import train_test_split
 from sklearn.utils.class_weight import compute_class_weight
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
-from energate.estimators._members import auto_weights, has_sharp_member, sharp_rates, start_sharp
-from energate.estimators._scoring import ScoringMixin, any_class
 from energate.estimators.edge import (
     SCALINGS,
     Array,
     FittedMixin,
+    LikingMixin,
+    any_class,
     as_numbers,
     auto_epochs,
     build_units,
@@ -29,8 +29,11 @@ from energate.estimators.edge import (
     draw_seed,
     encode_labels,
     find_classes,
+    in_chunks,
     resolve_device,
+    settle,
     usable_weights,
+    valid_rows_given,
 )
 from energate.estimators.progress import CallbackSupportMixin, Reporter, with_callbacks
 from energate.training import History
@@ -39,14 +42,14 @@ from energate.training.classes import (
     FINE_TUNE_SCALE,
     PRETRAIN_ROWS,
     ClassEnergies,
-    Rows,
+    LabelledRows,
     Training,
     fine_tune,
     pretrain,
     set_biases,
     weigh_members,
 )
-from energate.units import HiddenUnits
+from energate.units import HiddenUnits, MeanUnits
 
 UnitsBuilder = Callable[[int, int, torch.Generator], HiddenUnits | Sequence[HiddenUnits]]
 Numbers = float | Sequence[float]
@@ -60,6 +63,12 @@ PER_MEMBER = (
     "fine_tune_noise_level",
     "generative_weight",
 )
+#: how much of the denoising loss the members keep: on small data, and on large
+AUTO_WEIGHTS, LARGE_WEIGHTS, LARGE, WIDE = (0.0, 0.0, 0.03, 0.1), (0.1,), 2_000_000, 2000
+#: Weights start small, so that units start nearly linear, and alike.  With few columns training stays there for long,
+#: and may stop there: so one member starts with steps instead and learns faster.  Held-out rows say how much it counts.
+FEW_COLUMNS, SHARP_MEMBER, SHARPNESS, SHARP_RATE = 8, 1, 8.0, 6.0
+SMALLEST = 1e-30  # columns that vary less are constant
 
 
 class EnergyClassifier(
@@ -67,7 +76,7 @@ class EnergyClassifier(
     TransformerMixin,  # type: ignore[misc]
     ClassifierMixin,  # type: ignore[misc]
     CallbackSupportMixin,  # type: ignore[misc]
-    ScoringMixin,
+    LikingMixin,
     FittedMixin,
     BaseEstimator,  # type: ignore[misc]
 ):
@@ -196,7 +205,7 @@ class EnergyClassifier(
 
     def _prepare(
         self, X: Any, y: Any, sample_weight: Any = None, X_valid: Any = None, y_valid: Any = None
-    ) -> tuple[Rows, Rows | None, int]:
+    ) -> tuple[LabelledRows, LabelledRows | None, int]:
         """Check everything, and build the model: rows to train on, rows held out, and a seed."""
         if self.start_scale is not None and not self.start_scale > 0:
             raise InputError(f"`start_scale` must be None or above 0; got {self.start_scale!r}.")
@@ -215,14 +224,10 @@ class EnergyClassifier(
             return self._rows(X, labels, weight), given, seed
         return *self._split(X, labels, weight, seed), seed
 
-    def _given(self, X_valid: Any, y_valid: Any) -> Rows | None:
+    def _given(self, X_valid: Any, y_valid: Any) -> LabelledRows | None:
         """Validation rows that the caller brings."""
-        if (X_valid is None) != (y_valid is None):
-            raise InputError("`X_valid` and `y_valid` belong together; got only one of them. Give both or neither.")
-        if X_valid is None:
+        if not valid_rows_given(self, X_valid, y_valid):
             return None
-        if not self.early_stopping:
-            raise InputError("`X_valid` is only used to stop early and calibrate; set early_stopping=True.")
         X_valid, y_valid = validate_data(self, X_valid, y_valid, dtype=np.float64, reset=False)
         labels = encode_labels(y_valid, self.classes_)
         if len(absent := np.setdiff1d(np.arange(len(self.classes_)), labels)):
@@ -274,7 +279,7 @@ class EnergyClassifier(
         self.generative_weights_ = self._weights(len(X))
         generator = torch.Generator().manual_seed(seed)
         self.model_ = self._model(generator)
-        if has_sharp_member(self):
+        if self._has_sharp_member():
             start_sharp(self.model_, self.scaler_(X), weight, generator)
         self.model_.to(resolve_device(self.device))
         self.n_rounds_ = 0
@@ -282,12 +287,19 @@ class EnergyClassifier(
     def _weights(self, n_rows: int) -> Array:
         """The weight of the denoising loss of every member."""
         if isinstance(self.generative_weight, str) and self.generative_weight == "auto":
-            one = callable(self.units)
-            return np.zeros(1) if one else auto_weights(n_rows, self.n_features_in_, len(self.classes_))
+            if callable(self.units):
+                return np.zeros(1)
+            small = n_rows * self.n_features_in_ * len(self.classes_) <= LARGE and self.n_features_in_ <= WIDE
+            return np.array(AUTO_WEIGHTS if small else LARGE_WEIGHTS)
         found = as_numbers(self, "generative_weight").numpy()
         if not len(found) or not (found >= 0).all():
             raise InputError(f"`generative_weight` must be 'auto', or numbers from 0; got {self.generative_weight!r}.")
         return found
+
+    def _has_sharp_member(self) -> bool:
+        """Whether one of the default members starts with `start_sharp`."""
+        default = isinstance(self.generative_weight, str) and len(self.generative_weights_) > 1
+        return default and self.units != "covariance" and self.n_features_in_ <= FEW_COLUMNS
 
     def _per_member(self, name: str) -> float | torch.Tensor:
         """A parameter that is a number, or one for every member."""
@@ -320,7 +332,9 @@ class EnergyClassifier(
         groups = build_units(self.units, n_models, width, n_hidden, n_factors, self.activation, generator)
         return [groups] if self.reading == "shared" else [[group] for group in groups]
 
-    def _split(self, X: Array, labels: NDArray[np.int64], weight: Array, seed: int) -> tuple[Rows, Rows | None]:
+    def _split(
+        self, X: Array, labels: NDArray[np.int64], weight: Array, seed: int
+    ) -> tuple[LabelledRows, LabelledRows | None]:
         counts = np.bincount(labels, minlength=len(self.classes_))
         if not self.early_stopping or counts.min() * self.validation_fraction < MIN_VALIDATION_ROWS:
             return self._rows(X, labels, weight), None
@@ -329,15 +343,15 @@ class EnergyClassifier(
         )
         return self._rows(X[train], labels[train], weight[train]), self._rows(X[valid], labels[valid], weight[valid])
 
-    def _rows(self, X: Array, labels: NDArray[np.int64], weight: Array) -> Rows:
+    def _rows(self, X: Array, labels: NDArray[np.int64], weight: Array) -> LabelledRows:
         device = self.model_.B.device
-        return Rows(
+        return LabelledRows(
             torch.as_tensor(self.scaler_(X), dtype=torch.float32).to(device),
             torch.as_tensor(labels).to(device),
             torch.as_tensor(weight / weight.mean(), dtype=torch.float32).to(device),
         )
 
-    def _train(self, train: Rows, valid: Rows | None, seed: int, epochs: int | None = None) -> None:
+    def _train(self, train: LabelledRows, valid: LabelledRows | None, seed: int, epochs: int | None = None) -> None:
         """The three stages; ``epochs`` come from `partial_fit`, whose rows may lack classes or hold few of them."""
         model, scale = self.model_.float(), self.learn_scale
         training = Training(
@@ -349,6 +363,7 @@ class EnergyClassifier(
             patience=self.n_iter_no_change,
             validate_every=self.validate_every,
             optimizer=self.optimizer,
+            learn_scale=scale,
             seed=seed,
         )
         counts = torch.bincount(train.labels)
@@ -359,8 +374,8 @@ class EnergyClassifier(
         n_pretrain = auto_epochs(self.pretrain_epochs, steps[0], 200, 10) if epochs is None else epochs
         n_fine_tune = auto_epochs(self.max_epochs, steps[1], 600, 20) if epochs is None else epochs
         report = Reporter(self, n_pretrain + n_fine_tune, train.v, train.labels)
-        self.history_: dict[str, History] = {}
-        self.history_["pretrain"] = pretrain(model, train, training, n_pretrain, valid, scale, report)
+        first = replace(training, epochs=n_pretrain)
+        self.history_: dict[str, History] = {"pretrain": pretrain(model, train, first, valid, report)}
         rows = valid or train
         complete = epochs is None or int(counts.min()) >= MIN_VALIDATION_ROWS
         if n_fine_tune:
@@ -368,14 +383,12 @@ class EnergyClassifier(
                 set_biases(model, rows, scale)
             noise = "noise_level" if self.fine_tune_noise_level is None else "fine_tune_noise_level"
             rate = self._per_member("fine_tune_learning_rate")
-            rate = sharp_rates(rate, model.n_members) if has_sharp_member(self) else rate
-            training = replace(training, learning_rate=rate, noise_level=self._per_member(noise))
+            rate = sharp_rates(rate, model.n_members) if self._has_sharp_member() else rate
+            second = replace(training, epochs=n_fine_tune, learning_rate=rate, noise_level=self._per_member(noise))
             weights = torch.as_tensor(self.generative_weights_)
             # Later rounds of `partial_fit` go on from the scales of the last one: weights would grow without end.
             start = self.start_scale if self.n_rounds_ <= 1 else None
-            self.history_["fine-tune"] = fine_tune(
-                model, train, training, n_fine_tune, weights, valid, scale, report, start
-            )
+            self.history_["fine-tune"] = fine_tune(model, train, second, weights, valid, report, start_scale=start)
         if complete:  # else the biases were only learned jointly
             losses = set_biases(model, rows, scale)
             if valid is not None:
@@ -383,18 +396,89 @@ class EnergyClassifier(
         self._settle(rows)
         report.end()
 
-    def _settle(self, rows: Rows) -> None:
+    def _settle(self, rows: LabelledRows) -> None:
         """What is done once the weights are final; the rows are those held out, or else trained on."""
         with torch.no_grad():  # without gradients rows are scored in chunks
             self.liking_ = np.sort(any_class(self.model_.energies(rows.v)))
-        if self.model_.B.device.type == "cpu":
-            self.model_.double()  # scores do not depend on which other rows are scored
+        settle(self.model_)
 
-    def transform(self, X: Any) -> Array:  # here, since `set_output` wraps only what a transformer itself defines
+    # --- scoring -----------------------------------------------------------------------------------
+
+    def _score(self, X: Any, score: Callable[[torch.Tensor], torch.Tensor]) -> Array:
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        # With sigmoid outputs the energy ends at 0 and 1.
+        inside = (lambda v: score(v.clamp(0, 1))) if self.scaling == "unit" else score
+        return in_chunks(X, self.scaler_, self.model_.B, inside)
+
+    def _logits(self, X: Any) -> Array:
+        check_is_fitted(self)
+        return self._score(X, self.model_.logits)
+
+    def energies(self, X: Any) -> Array:
+        """How much each class likes each row, calibrated: (n, K), higher is better; no term is left out."""
+        check_is_fitted(self)
+        return self._score(X, self.model_.energies)
+
+    def scores(self, X: Any) -> tuple[Array, Array]:
+        """Energies (n, K), and the same less a term that all classes share, whose softmax is P: both in one pass."""
+        check_is_fitted(self)
+        both = self._score(X, lambda v: torch.stack(self.model_.scores(v), 1))  # (n, 2, K)
+        return both[:, 0], both[:, 1]
+
+    def decision_function(self, X: Any) -> Array:
+        """Calibrated energies (n, K), less a term that all classes share; for two classes their difference (n,)."""
+        logits = self._logits(X)
+        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Log-probabilities of the classes: (n, K)."""
+        logits = self._logits(X)
+        logits = logits - logits.max(axis=1, keepdims=True)
+        return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities of the classes: (n, K)."""
+        return np.exp(self.predict_log_proba(X))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of each row."""
+        return self.classes_[self._logits(X).argmax(axis=1)]
+
+    def transform(self, X: Any) -> Array:
         """Hidden units of all classes, side by side: (n, K * M)."""
-        return self._score(X, "units")
+        check_is_fitted(self)
+        return self._score(X, self.model_.encode)
 
     @property
     def _n_features_out(self) -> int:
         n_hidden = sum(group.n_hidden for part in self.model_.autoencoders for group in part.groups)
         return self.model_.n_members * len(self.classes_) * n_hidden
+
+
+# --- a member that starts sharp --------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def start_sharp(model: ClassEnergies, X: Array, weight: Array, generator: torch.Generator) -> None:
+    """Start the mean units of `SHARP_MEMBER` as steps, each somewhere else among the rows (n, D).
+
+    Their pre-activations have a standard deviation of about `SHARPNESS` over the rows.
+    """
+    unit = np.maximum(np.abs(X).max(axis=0), SMALLEST)  # so that no square overflows
+    centre = np.average(X / unit, axis=0, weights=weight)
+    size = unit * np.sqrt(np.average((X / unit - centre) ** 2, axis=0, weights=weight))
+    mean, deviation = torch.as_tensor(unit * centre), torch.as_tensor(np.where(size > SMALLEST, size, 1.0))
+    models = slice(SHARP_MEMBER * model.n_classes, (SHARP_MEMBER + 1) * model.n_classes)
+    for units in (group for part in model.autoencoders for group in part.groups if isinstance(group, MeanUnits)):
+        shape = units.W[models].shape  # (K, M, D)
+        W, where = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(2))
+        W = W * SHARPNESS / (shape[-1] ** 0.5 * deviation)
+        units.W[models] = W.to(units.W)
+        units.b[models] = -(W * (mean + deviation * where)).sum(-1).to(units.b)
+
+
+def sharp_rates(rate: float | torch.Tensor, n_members: int) -> torch.Tensor:
+    """The learning rate of every member, where one is sharp; rates given one by one stay as they are."""
+    if isinstance(rate, torch.Tensor):
+        return rate
+    return torch.tensor([rate * (SHARP_RATE if c == SHARP_MEMBER else 1.0) for c in range(n_members)])

@@ -1,6 +1,7 @@
 """The edge between scikit-learn and torch: devices, seeds, scaling, and rows that go through in chunks."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from torch import Tensor
+from torch import Tensor, nn
 
 from energate.errors import InputError
 from energate.training import NOISE
@@ -47,6 +48,31 @@ class FittedMixin:
 
     def __sklearn_is_fitted__(self) -> bool:
         return {"model_", *self._FITTED} <= vars(self).keys()
+
+
+class LikingMixin(ABC):
+    """A classifier whose classes have energies: how much any of them likes a row, and which rows none likes."""
+
+    liking_: Array  # sorted `score_samples` of the rows that were held out, or else trained on
+
+    @abstractmethod
+    def energies(self, X: Any) -> Array:
+        """How much each class likes each row, calibrated: (n, K), higher is better; no term is left out."""
+
+    def score_samples(self, X: Any) -> Array:
+        """How much any class likes each row: log-sum-exp over classes of the calibrated energies, higher is better."""
+        return any_class(torch.as_tensor(self.energies(X)))
+
+    def rejects(self, X: Any, rate: float = 0.01) -> NDArray[np.bool_]:
+        """Rows that no class likes: below all but ``rate`` of the rows that `fit` held out (or else trained on)."""
+        if not 0 < rate < 1:
+            raise InputError(f"`rate` must be above 0 and below 1; got {rate}.")
+        return self.score_samples(X) < np.quantile(self.liking_, rate)
+
+
+def any_class(energies: Tensor) -> Array:
+    """How much any class likes each row: (N, K) -> (N,)."""
+    return torch.logsumexp(energies.detach().double(), 1).cpu().numpy()
 
 
 @dataclass(frozen=True)
@@ -133,6 +159,15 @@ def as_numbers(estimator: Any, name: str) -> Tensor:
         raise InputError(f"`{name}` must be a number, or numbers; got {getattr(estimator, name)!r}.") from error
 
 
+def valid_rows_given(estimator: Any, X_valid: Any, y_valid: Any) -> bool:
+    """Whether the caller of `fit` brings rows to stop early on."""
+    if (X_valid is None) != (y_valid is None):
+        raise InputError("`X_valid` and `y_valid` belong together; got only one of them. Give both or neither.")
+    if X_valid is not None and not estimator.early_stopping:
+        raise InputError("`X_valid` is only used to stop early; set early_stopping=True, or leave it out.")
+    return X_valid is not None
+
+
 def find_classes(labels: Any) -> NDArray[Any]:
     """The different labels, sorted."""
     check_classification_targets(labels)
@@ -173,6 +208,12 @@ def in_chunks(X: Array, scaler: Scaler, like: Tensor, score: Callable[[Tensor], 
             rows = torch.as_tensor(scaler(X[start : start + ROWS_PER_CHUNK])).clamp(-furthest, furthest)
             results.append(score(rows.to(like)).double().cpu().numpy())
     return np.concatenate(results)
+
+
+def settle(module: nn.Module) -> None:
+    """Make a trained module ready for scoring: on the CPU in double, so that scores do not depend on other rows."""
+    if next(module.parameters()).device.type == "cpu":
+        module.double()
 
 
 def auto_epochs(epochs: int | str, n_steps: int, wanted: int, least: int, most: int = 300) -> int:

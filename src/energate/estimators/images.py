@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
-from energate.estimators.edge import Array, in_chunks
+from energate.estimators.edge import Array, LikingMixin, any_class, in_chunks
 from energate.estimators.network import Network, NetworkClassifier, fraction_of, whole_number
 from energate.estimators.progress import Reporter
 from energate.training import corrupt
@@ -168,7 +168,7 @@ class ImageNetwork(Network):
 # --- the classifier --------------------------------------------------------------------------------------------
 
 
-class ImageEnergyClassifier(NetworkClassifier):
+class ImageEnergyClassifier(LikingMixin, NetworkClassifier):
     """An energy classifier over a convolutional network: one trunk for all classes, and for each class a head of hidden
     units that makes it an auto-encoder with an exact energy.
 
@@ -189,10 +189,12 @@ class ImageEnergyClassifier(NetworkClassifier):
         where rows come turned; ``"none"`` is for columns that are no image.
     input_dropout : share of the pixels left out in training.
 
-    The other parameters and the attributes are those of all baselines, see `NetworkClassifier`.  ``"unit"`` scales
-    every pixel by its own range; where pixels are in [0, 1] already ``scaling="none"`` keeps them alike.
+    The other parameters and the attributes are those of all baselines, see `NetworkClassifier`, and ``liking_``: sorted
+    `score_samples` of the rows held out, or else trained on.  ``"unit"`` scales every pixel by its own range; where
+    pixels are in [0, 1] already ``scaling="none"`` keeps them alike.
     """
 
+    _FITTED = ("classes_", "scaler_", "liking_")  # what is saved beside the model
     _OPTIMIZER, _SCHEDULE = "adamw", "cosine"
 
     def __init__(
@@ -275,14 +277,24 @@ class ImageEnergyClassifier(NetworkClassifier):
         return int(given[0]), int(given[1])
 
     def _start(self, train: Tensor, n_classes: int, seed: int, report: Reporter) -> Network:  # noqa: ARG002
-        shape = self._shape()
         with torch.random.fork_rng(devices=[]):  # layers draw their first weights from torch's own generator
             torch.default_generator.manual_seed(seed)
-            heads = ImageHeads(shape, n_classes, self.n_hidden, self.channels, self.n_blocks, self.pooling)
+            return self._build(n_classes).to(train.device)
+
+    def _build(self, n_classes: int) -> ImageNetwork:
+        shape = self._shape()
+        heads = ImageHeads(shape, n_classes, self.n_hidden, self.channels, self.n_blocks, self.pooling)
         moves = self.augment != "none" and min(shape) > 1
         down, right = (min(self.shift, side // SHIFT_SHARE) if moves else 0 for side in shape)
-        network = ImageNetwork(heads, (down, right), self.augment, self.input_dropout)
-        return network.to(train.device)
+        return ImageNetwork(heads, (down, right), self.augment, self.input_dropout)
+
+    def _untrained(self) -> ImageNetwork:
+        return self._build(len(self.classes_))
+
+    @torch.no_grad()
+    def _keep(self, network: Network, rows: Tensor) -> None:
+        assert isinstance(network, ImageNetwork)  # `_start` makes no other
+        self.liking_ = np.sort(any_class(network.energies(rows.to(network.B))))
 
     # --- scoring -----------------------------------------------------------------------------------
 
@@ -296,10 +308,6 @@ class ImageEnergyClassifier(NetworkClassifier):
         network = self._network()
         X = validate_data(self, X, dtype=np.float64, reset=False)
         return in_chunks(X, self.scaler_, network.B, network.energies)
-
-    def score_samples(self, X: Any) -> Array:
-        """How much any class likes each row: log-sum-exp over classes of the calibrated energies, higher is better."""
-        return torch.logsumexp(torch.as_tensor(self.energies(X)), 1).numpy()
 
     def _network(self) -> ImageNetwork:
         check_is_fitted(self)

@@ -1,7 +1,8 @@
 """`LabelMLP`: the mean of several dropout networks, for rows that carry several labels at once."""
 
+import itertools
 import math
-from numbers import Integral, Real
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -11,12 +12,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.model_selection import train_test_split
 from sklearn.utils import Tags, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from energate.errors import InputError
 from energate.estimators import edge
-from energate.estimators._networks import BatchedLinear, LabelNetworks, member_batches
 from energate.estimators.edge import (
     SCALINGS,
     Array,
@@ -27,13 +27,75 @@ from energate.estimators.edge import (
     find_classes,
     in_chunks,
     resolve_device,
+    settle,
+    valid_rows_given,
 )
+from energate.estimators.network import fraction_of, whole_number
 from energate.estimators.progress import CallbackSupportMixin, Reporter, with_callbacks
-from energate.training import History, minimise
+from energate.training import Batches, History, Stage, corrupt, row_batches
 
 Targets = NDArray[np.float32]  # (n, L) of 0 and 1; for classes one 1 in each row
 MIN_VALIDATION_ROWS = 10  # with fewer there is no validation split
 WANTED_STEPS, LEAST_EPOCHS, MOST_EPOCHS = 1300, 20, 200
+
+
+# --- the networks -------------------------------------------------------------------------------------------------
+
+
+class BatchedLinear(nn.Module):
+    """K linear maps of rows (K, N, D) to (K, N, M)."""
+
+    def __init__(self, W: Tensor) -> None:
+        super().__init__()
+        self.W = nn.Parameter(W)  # (K, D, M)
+        self.b = nn.Parameter(torch.zeros(len(W), W.shape[2]))
+
+    def forward(self, h: Tensor) -> Tensor:
+        return torch.baddbmm(self.b.unsqueeze(1), h, self.W)
+
+
+class LabelNetworks(nn.Module):
+    """K networks of ReLU layers, from rows to the logits of the labels.
+
+    The weights of the output start at 0: before training every row gets the logits that its biases hold.
+    """
+
+    def __init__(self, n_models: int, sizes: Sequence[int], generator: torch.Generator) -> None:
+        super().__init__()
+        self.n_models = n_models
+        *hidden, output = itertools.pairwise(sizes)
+        starts = [torch.randn(n_models, *shape, generator=generator) * (2 / sum(shape) ** 0.5) for shape in hidden]
+        self.hidden = nn.ModuleList(map(BatchedLinear, starts))
+        self.output = BatchedLinear(torch.zeros(n_models, *output))
+
+    def forward(
+        self, v: Tensor, dropout: tuple[float, float] = (0.0, 0.0), generator: torch.Generator | None = None
+    ) -> Tensor:
+        """The logits (K, N, L) of rows (N, D) or (K, N, D); ``dropout`` is that of the rows and of hidden units."""
+        rate, later = dropout
+        h = v.expand(self.n_models, *v.shape[-2:])  # (K, N, D)
+        for layer in self.hidden:
+            h = layer(_drop(h, rate, generator)).relu()  # (K, N, M)
+            rate = later
+        return self.output(_drop(h, rate, generator))  # (K, N, L)
+
+
+def _drop(h: Tensor, rate: float, generator: torch.Generator | None) -> Tensor:
+    """Values left out at random, the others larger in turn, so that the mean stays."""
+    return corrupt(h, "masking", rate, generator) / (1 - rate) if rate else h
+
+
+def member_batches(n_models: int, n_rows: int, batch_size: int, seed: int, device: torch.device) -> Batches:
+    """Every model its own order of the same rows: a function from the epoch to batches (K, B) of row numbers."""
+    members = [row_batches(n_rows, batch_size, seed + k, device) for k in range(n_models)]
+
+    def batches(epoch: int) -> Sequence[Tensor]:
+        return [torch.stack(parts) for parts in zip(*(member(epoch) for member in members), strict=True)]
+
+    return batches
+
+
+# --- the estimator ------------------------------------------------------------------------------------------------
 
 
 class LabelMLP(
@@ -149,13 +211,9 @@ class LabelMLP(
 
     def _check_parameters(self) -> None:
         for name in ("n_hidden", "n_layers", "n_members", "batch_size", "n_iter_no_change"):
-            value, least = getattr(self, name), 0 if name == "n_layers" else 1
-            if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-                raise InputError(f"`{name}` must be a whole number of at least {least}; got {value!r}.")
+            whole_number(self, name, 0 if name == "n_layers" else 1)
         for name in ("dropout", "input_dropout", "validation_fraction"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < 1:
-                raise InputError(f"`{name}` must be a number of at least 0 and below 1; got {value!r}.")
+            fraction_of(self, name)
         if self.early_stopping and not self.validation_fraction:
             raise InputError("`validation_fraction` must be above 0; use early_stopping=False to hold no rows out.")
         if self.scaling not in list(SCALINGS):  # a list in place of a name has no hash
@@ -176,12 +234,8 @@ class LabelMLP(
 
     def _given(self, X_valid: Any, y_valid: Any) -> tuple[Array, Targets] | None:
         """Validation rows that the caller brings."""
-        if (X_valid is None) != (y_valid is None):
-            raise InputError("`X_valid` and `y_valid` belong together; got only one of them. Give both or neither.")
-        if X_valid is None:
+        if not valid_rows_given(self, X_valid, y_valid):
             return None
-        if not self.early_stopping:
-            raise InputError("`X_valid` is only used to stop early; set early_stopping=True, or leave it out.")
         X_valid, y_valid = validate_data(self, X_valid, y_valid, dtype=np.float64, reset=False, multi_output=True)
         y_valid = _one_column(y_valid)
         if (y_valid.ndim == 2) != self.multilabel_:
@@ -239,22 +293,13 @@ class LabelMLP(
             {"params": [layer.W for layer in layers]},
             {"params": [layer.b for layer in layers], "weight_decay": 0.0},
         ]
-        self.history_: History = minimise(
-            loss,
-            groups,
-            member_batches(self.n_members, len(rows), self.batch_size, seed, device),
-            epochs=epochs,
-            optimizer="adamw",
-            learning_rate=self.learning_rate,
-            weight_decay=self.weight_decay,
-            schedule="cosine",
-            validate=validate,
-            patience=None if validate is None else self.n_iter_no_change,
-            callback=lambda progress: report("train", progress),
+        stage = Stage(
+            "train", epochs, self.learning_rate, self.weight_decay, "adamw", "cosine", patience=self.n_iter_no_change
         )
+        batches = member_batches(self.n_members, len(rows), self.batch_size, seed, device)
+        self.history_: History = stage.run(loss, groups, batches, validate, report)
         report.end()
-        if device.type == "cpu":
-            networks.double()  # scores do not depend on which other rows are scored
+        settle(networks)
 
     # --- scoring -----------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""A torch network, trained by cross-entropy, as a scikit-learn classifier: what all baselines share."""
+"""A torch network, trained by cross-entropy, as a scikit-learn classifier; and numbers that parameters must be."""
 
 import math
 from abc import ABC, abstractmethod
@@ -28,9 +28,11 @@ from energate.estimators.edge import (
     find_classes,
     in_chunks,
     resolve_device,
+    settle,
+    valid_rows_given,
 )
 from energate.estimators.progress import CallbackSupportMixin, Reporter, with_callbacks
-from energate.training import History, minimise, row_batches
+from energate.training import History, Stage, row_batches
 
 Labelled = tuple[Tensor, Tensor]  # rows (N, D) and their labels (N,), numbers from 0
 MONITORS = ("log_loss", "error")
@@ -123,6 +125,9 @@ class NetworkClassifier(
     def _start(self, train: Tensor, n_classes: int, seed: int, report: Reporter) -> Network:
         """The network before training by cross-entropy, pretrained on the rows (N, D) if the system does that."""
 
+    def _keep(self, network: Network, rows: Tensor) -> None:
+        """What else a subclass keeps of the trained network, from the rows held out, or else trained on: nothing."""
+
     # --- fitting -----------------------------------------------------------------------------------
 
     @with_callbacks
@@ -144,8 +149,8 @@ class NetworkClassifier(
         network = self._start(train[0], len(self.classes_), seed, report)
         self._train(network, train, valid, seed, report)
         report.end()
-        if train[0].device.type == "cpu":
-            network.double()  # scores do not depend on which other rows are scored
+        settle(network)
+        self._keep(network, (train if valid is None else valid)[0])
         self.model_ = network
         return self
 
@@ -162,11 +167,7 @@ class NetworkClassifier(
         self, X: Array, labels: NDArray[np.int64], X_valid: Any, y_valid: Any, seed: int
     ) -> tuple[Array, NDArray[np.int64], tuple[Array, NDArray[np.int64]] | None]:
         """Rows and labels to train on, and those to stop early on."""
-        if (X_valid is None) != (y_valid is None):
-            raise InputError("`X_valid` and `y_valid` belong together; got only one of them. Give both or neither.")
-        if X_valid is not None:
-            if not self.early_stopping:
-                raise InputError("`X_valid` is only used to stop early; set early_stopping=True, or leave it out.")
+        if valid_rows_given(self, X_valid, y_valid):
             X_valid, y_valid = validate_data(self, X_valid, y_valid, dtype=np.float64, reset=False)
             return X, labels, (X_valid, encode_labels(y_valid, self.classes_))
         if not self.early_stopping or np.bincount(labels).min() * self.validation_fraction < MIN_VALIDATION_ROWS:
@@ -221,20 +222,18 @@ class NetworkClassifier(
         ``optimizer`` and ``schedule`` are those of a stage before fine-tuning, which has its own.
         """
         last = stage == "fine-tune"
-        batches = row_batches(len(rows), self.batch_size, seed, rows.device)
-        self.history_[stage] = minimise(
-            loss,
-            module.groups(learning_rate) if isinstance(module, Network) else module.parameters(),
-            batches,
-            epochs=epochs_of(self, epochs, math.ceil(len(rows) / self.batch_size)),
-            optimizer=optimizer or self._OPTIMIZER,
-            learning_rate=learning_rate,
-            weight_decay=self.weight_decay if last else 0.0,
-            schedule=self._SCHEDULE if last else schedule,
-            validate=validate,
-            patience=None if validate is None else self.n_iter_no_change,
-            callback=lambda progress: report(stage, progress),
+        how = Stage(
+            stage,
+            epochs_of(self, epochs, math.ceil(len(rows) / self.batch_size)),
+            learning_rate,
+            self.weight_decay if last else 0.0,
+            optimizer or self._OPTIMIZER,
+            self._SCHEDULE if last else schedule,
+            self.n_iter_no_change,
         )
+        parameters = module.groups(learning_rate) if isinstance(module, Network) else module.parameters()
+        batches = row_batches(len(rows), self.batch_size, seed, rows.device)
+        self.history_[stage] = how.run(loss, parameters, batches, validate, report)
 
     # --- scoring -----------------------------------------------------------------------------------
 
@@ -247,6 +246,10 @@ class NetworkClassifier(
         """The logits (n, K); for two classes that of the second less that of the first, (n,)."""
         logits = self._logits(X)
         return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """The logarithm of the probability of every class: (n, K)."""
+        return torch.log_softmax(torch.as_tensor(self._logits(X)), 1).numpy()
 
     def predict_proba(self, X: Any) -> Array:
         """The probability of every class: (n, K)."""

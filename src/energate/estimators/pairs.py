@@ -27,11 +27,12 @@ from energate.estimators.edge import (
     in_chunks,
     resolve_device,
 )
-from energate.estimators.progress import CallbackSupportMixin, train_rows, with_callbacks
+from energate.estimators.progress import CallbackSupportMixin, train_autoencoder, with_callbacks
 from energate.training import History, corrupt
 from energate.units import GatedUnits, SymmetricGatedUnits
 
 MIN_VALIDATION_ROWS = 10  # with fewer there is no validation split
+WANTED_STEPS = (3000, 300)  # of "auto" epochs, and epochs at most
 
 
 def _y_given_x(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -51,7 +52,7 @@ class Relation:
 
 
 #: relations by name
-RELATIONS = {
+PAIR_RELATIONS = {
     "conditional": Relation(GatedUnits, _y_given_x),
     "symmetric": Relation(SymmetricGatedUnits, _both),
 }
@@ -151,7 +152,7 @@ class PairScorer(CallbackSupportMixin, FittedMixin, BaseEstimator):  # type: ign
 
         Row i of X (n, columns) and row i of y (n, other columns; or (n,) for one) are a pair.
         """
-        check_options(self, relation=RELATIONS)
+        check_options(self, relation=PAIR_RELATIONS)
         Y = _rows_of("y", y)
         X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
         _same_rows(X=X, y=Y)
@@ -170,7 +171,7 @@ class PairScorer(CallbackSupportMixin, FittedMixin, BaseEstimator):  # type: ign
 
     def _build(self, generator: torch.Generator) -> Autoencoder:
         n_x, n_y = self.n_features_in_, self.n_targets_in_
-        units = RELATIONS[self.relation].units(
+        units = PAIR_RELATIONS[self.relation].units(
             1,
             n_y,
             n_x,
@@ -185,7 +186,7 @@ class PairScorer(CallbackSupportMixin, FittedMixin, BaseEstimator):  # type: ign
         return self._build(torch.Generator())
 
     def _train(self, train: Tensor, valid: Tensor | None, seed: int) -> None:
-        model, arrange, n_x = self.model_, RELATIONS[self.relation].arrange, self.n_features_in_
+        model, arrange, n_x = self.model_, PAIR_RELATIONS[self.relation].arrange, self.n_features_in_
         generator = torch.Generator(train.device).manual_seed(seed)
 
         def noisy_copy(v: Tensor) -> Tensor:
@@ -204,7 +205,7 @@ class PairScorer(CallbackSupportMixin, FittedMixin, BaseEstimator):  # type: ign
             v, c = arrange(pairs[:, :n_x], pairs[:, n_x:])
             return model.loss(v, c, seen=noisy_copy(v)).mean()
 
-        self.history_: History = train_rows(self, loss, validate, train, seed, wanted_steps=3000, most_epochs=300)
+        self.history_: History = train_autoencoder(self, loss, validate, train, seed, WANTED_STEPS)
 
     # --- pairs ---------------------------------------------------------------------------------------
 
@@ -249,7 +250,7 @@ class PairScorer(CallbackSupportMixin, FittedMixin, BaseEstimator):  # type: ign
                 f"`X_new` must have as many rows as `X` and `Y`, {len(X)}; got {len(X_new)}. "
                 "Give one pair to apply it to all of `X_new`."
             )
-        arrange, (group,) = RELATIONS[self.relation].arrange, self.model_.groups
+        arrange, (group,) = PAIR_RELATIONS[self.relation].arrange, self.model_.groups
 
         def decode(x: Tensor, y: Tensor, x_new: Tensor) -> Tensor:
             h = group.encode(*arrange(x, y))
@@ -261,7 +262,7 @@ class PairScorer(CallbackSupportMixin, FittedMixin, BaseEstimator):  # type: ign
         return _unscaled(self.scaler_y_, self._score((X, Y, X_new), decode))
 
     def _of_pairs(self, X: Any, Y: Any, score: Callable[[Tensor, Tensor | None], Tensor]) -> Array:
-        arrange = RELATIONS[self.relation].arrange
+        arrange = PAIR_RELATIONS[self.relation].arrange
         return self._score(self._check(X, Y), lambda x, y: score(*arrange(x, y)))
 
     def _score(self, parts: tuple[Array, ...], score: Callable[..., Tensor]) -> Array:

@@ -1,18 +1,20 @@
-"""Training from an estimator's parameters, and telling the outside how far it is.
+"""The stages of a `fit`, and how far it is, told through one function to all who want to know.
 
-Progress goes to the terminal, and to scikit-learn's callbacks where scikit-learn has them (1.9).
+Three may listen: the terminal (``verbose``), whoever called `watching` around the fit (the command line, a harness),
+and scikit-learn's callbacks where scikit-learn has them (1.9).
 """
 
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from torch import Tensor
 
-from energate.estimators.edge import auto_epochs
-from energate.training import History, Progress, minimise, row_batches
+from energate.estimators.edge import auto_epochs, settle
+from energate.training import History, Progress, Stage, row_batches
 
 try:
     from sklearn import callback as _callback
@@ -43,74 +45,97 @@ def watching(watcher: Watcher) -> Iterator[None]:
         _WATCHER.reset(token)
 
 
+@dataclass(frozen=True)
+class Done:
+    """A part of `fit` that is done: an epoch of a stage, or something else, which has no progress."""
+
+    task: str
+    line: str  # the same for people
+    stage: str = ""
+    progress: Progress | None = None
+
+
+def _watch(done: Done) -> bool:
+    watcher = _WATCHER.get()
+    if watcher is not None and done.progress is not None:
+        watcher(done.stage, done.progress)
+    return False
+
+
+def _print(done: Done) -> bool:
+    print(done.line)
+    return False
+
+
+class _Callbacks:
+    """One task for scikit-learn's callbacks for each part of a `fit`."""
+
+    def __init__(self, estimator: Any, n_tasks: int, X: Any, y: Any) -> None:
+        self.given = {"estimator": estimator, "X": X, "y": y}
+        self.context = estimator._init_callback_context(max_subtasks=n_tasks)
+        self.context.call_on_fit_task_begin(**self.given)
+
+    def __call__(self, done: Done) -> bool:
+        task = self.context.subcontext(task_name=done.task)
+        task.call_on_fit_task_begin(**self.given)
+        return bool(task.call_on_fit_task_end(**self.given))
+
+    def end(self) -> None:
+        self.context.call_on_fit_task_end(**self.given)
+
+
 class Reporter:
-    """One task per epoch, or other part of `fit`, for scikit-learn's callbacks, and with ``verbose`` a line for it.
+    """Tells all who listen of every part of one `fit`, of which there are ``n_tasks``.
 
     A callback that returns True at the end of an epoch stops that stage of training.
     """
 
     def __init__(self, estimator: Any, n_tasks: int, X: Any, y: Any = None) -> None:
-        self.estimator, self.rows = estimator, {"X": X, "y": y}
-        self.context = None
-        if "_skl_callbacks" in vars(estimator):
-            self.context = estimator._init_callback_context(max_subtasks=n_tasks)
-            self.context.call_on_fit_task_begin(estimator=estimator, **self.rows)
+        self.callbacks = _Callbacks(estimator, n_tasks, X, y) if "_skl_callbacks" in vars(estimator) else None
+        self.listeners: list[Callable[[Done], bool]] = [_watch]
+        if estimator.verbose:
+            self.listeners.append(_print)
+        if self.callbacks is not None:
+            self.listeners.append(self.callbacks)
 
     def __call__(self, stage: str, progress: Progress) -> bool:
+        """Tell of an epoch, as `energate.training.Listener`."""
         best = "" if progress.best is None else f", best validation loss {float(progress.best.min()):.4f}"
         loss = float(progress.history.loss[-1].mean())
-        watcher = _WATCHER.get()
-        if watcher is not None:
-            watcher(stage, progress)
-        return self.task(
-            f"{stage} epoch", f"[{stage}] epoch {progress.epoch}/{progress.n_epochs}, loss {loss:.4f}{best}"
-        )
+        line = f"[{stage}] epoch {progress.epoch}/{progress.n_epochs}, loss {loss:.4f}{best}"
+        return self.tell(Done(f"{stage} epoch", line, stage, progress))
 
-    def task(self, name: str, line: str) -> bool:
-        """Say that a part of `fit` is done; returns whether a callback asks to stop."""
-        if self.estimator.verbose:
-            print(line)
-        if self.context is None:
-            return False
-        task = self.context.subcontext(task_name=name)
-        task.call_on_fit_task_begin(estimator=self.estimator, **self.rows)
-        return bool(task.call_on_fit_task_end(estimator=self.estimator, **self.rows))
+    def tell(self, done: Done) -> bool:
+        """Tell everyone; returns whether somebody asks to stop."""
+        answers = [listener(done) for listener in self.listeners]
+        return any(answers)
 
     def end(self) -> None:
         """Say that `fit` is done."""
-        if self.context is not None:
-            self.context.call_on_fit_task_end(estimator=self.estimator, **self.rows)
+        if self.callbacks is not None:
+            self.callbacks.end()
 
 
-def train_rows(
+def train_autoencoder(
     estimator: Any,
     loss: Callable[[Tensor], Tensor],
     validate: Callable[[], Tensor] | None,
     rows: Tensor,
     seed: int,
-    *,
-    wanted_steps: int,
-    most_epochs: int,
+    wanted: tuple[int, int],
     schedule: str = "constant",
 ) -> History:
-    """Train ``estimator.model_``, one auto-encoder, on batches of row numbers, as the estimator's parameters say."""
-    model = estimator.model_
+    """Train ``estimator.model_`` on batches of row numbers, as the estimator's parameters say.
+
+    ``wanted`` steps are taken by ``max_epochs="auto"``, in so many epochs at most.
+    """
     n_steps = math.ceil(len(rows) / max(1, estimator.batch_size))
-    epochs = auto_epochs(estimator.max_epochs, n_steps, wanted_steps, 40, most_epochs)
-    report = Reporter(estimator, epochs, rows)
-    history = minimise(
-        loss,
-        model.parameters(),
-        row_batches(len(rows), estimator.batch_size, seed, rows.device),
-        epochs=epochs,
-        learning_rate=estimator.learning_rate,
-        weight_decay=estimator.weight_decay,
-        schedule=schedule,
-        validate=validate,
-        patience=None if validate is None else estimator.n_iter_no_change,
-        callback=lambda progress: report("denoise", progress),
-    )
-    report.end()
-    if model.a.device.type == "cpu":
-        model.double()  # scores do not depend on which other rows are scored
+    epochs = auto_epochs(estimator.max_epochs, n_steps, wanted[0], 40, wanted[1])
+    rate, patience = estimator.learning_rate, estimator.n_iter_no_change
+    stage = Stage("denoise", epochs, rate, estimator.weight_decay, schedule=schedule, patience=patience)
+    reporter, model = Reporter(estimator, epochs, rows), estimator.model_
+    batches = row_batches(len(rows), estimator.batch_size, seed, rows.device)
+    history = stage.run(loss, model.parameters(), batches, validate, reporter)
+    reporter.end()
+    settle(model)
     return history

@@ -1,13 +1,14 @@
 """`EnergyRefiner`: any multi-label classifier, and an energy that knows which labels go together (GAES_XY, GAES_Y2)."""
 
-from functools import partial
-from numbers import Integral, Real
+from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.sparse import issparse
+from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.preprocessing import LabelBinarizer
 from sklearn.utils import Tags, column_or_1d
@@ -15,31 +16,41 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from energate.errors import InputError
-from energate.estimators._gains import Gain, log_loss, sigmoid, standard_error
 from energate.estimators.bases import all_scores, calibrated, fit_with_unseen_scores, label_scores, varying
 from energate.estimators.edge import SCALINGS, Array, FittedMixin, default_size, draw_seed, resolve_device
+from energate.estimators.methods import METHODS, Refinement
 from energate.estimators.mlp import LabelMLP
-from energate.estimators.progress import CallbackSupportMixin, Reporter, with_callbacks
+from energate.estimators.network import whole_number
+from energate.estimators.progress import CallbackSupportMixin, Done, Reporter, with_callbacks
+from energate.measures import log_loss, standard_error
 from energate.training import History
-from energate.training.labels import (
-    OBJECTIVES,
-    RELATIONS,
-    LabelRows,
-    LabelSets,
-    SetModel,
-    ascend,
-    label_autoencoder,
-    neighbours,
-    train_denoising,
-    train_sets,
-)
+from energate.training.labels import LABEL_RELATIONS, LabelRows, LabelTraining, label_autoencoder
+from energate.training.sets import OBJECTIVES, LabelSets
 
-METHODS = ("sets", "ascent")
-GATES = (0.0, 0.25, 0.5, 0.75, 1.0)
-STEPS = (0, 1, 2, 3, 5, 10, 20)
-CHUNK = 2**20  # scores of candidates at once: 4 MiB, near what a processor's cache holds
 T_LIMIT = 12.0
 FLAT = 1e-3  # the slope of scores that say nothing
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What refining brings on the rows held out, in points of the objective, and the standard error of that mean."""
+
+    mean: float
+    standard_error: float
+    objective: str
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.2f} +- {self.standard_error:.2f} points ({self.objective})"
+
+
+@dataclass(frozen=True)
+class Refined:
+    """What refining makes of rows: calibrated probabilities before and after, and what is predicted."""
+
+    base: Array  # (n, L)
+    refined: Array  # (n, L)
+    predictions: NDArray[Any]  # (n, L) of 0 and 1; or classes (n,)
+    steps: Array  # (T, n, L), the probabilities on the way, from the base's to the refined
 
 
 class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEstimator):  # type: ignore[misc]
@@ -74,7 +85,7 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
         decides itself, unless one half is better there by more than a standard error.
     verdict_ : what came out, in a sentence.
     n_sets_ : different label vectors in the rows trained on.
-    model_ : the `energate.training.labels.SetModel`, or the `energate.Autoencoder`.
+    model_ : the `energate.training.sets.SetModel`, or the `energate.Autoencoder`.
     classes_, n_features_in_, feature_names_in_ : as in scikit-learn.
     """
 
@@ -144,7 +155,7 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
         report = Reporter(self, (0 if self.prefit else n_folds) + self.max_epochs, X, Y)
 
         def said(fold: int) -> None:
-            report.task("base fold", f"[base] fold {fold}/{n_folds}")
+            report.tell(Done("base fold", f"[base] fold {fold}/{n_folds}"))
 
         if self.prefit:
             self.base_ = self.base
@@ -168,16 +179,14 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
         return self
 
     def _check_parameters(self) -> None:
-        choices = {"relation": RELATIONS, "method": METHODS, "objective": OBJECTIVES}
+        choices = {"relation": LABEL_RELATIONS, "method": METHODS, "objective": OBJECTIVES}
         for name, names in choices.items():
             if getattr(self, name) not in names:
                 raise InputError(f"`{name}` must be one of {', '.join(names)}; got {getattr(self, name)!r}.")
         if self.prefit and self.base is None:
             raise InputError("prefit=True needs a fitted `base`; got None.")
         for name, least in {"cv": 2, "n_neighbours": 0, "max_epochs": 0, "batch_size": 1}.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-                raise InputError(f"`{name}` must be at least {least}, and a whole number; got {value!r}.")
+            whole_number(self, name, least)
         share: Any = self.validation_fraction
         if isinstance(share, bool) or not isinstance(share, Real) or not 0 < float(share) < 1:
             raise InputError(f"`validation_fraction` must be between 0 and 1; got {share!r}.")
@@ -209,45 +218,39 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
         arrays = (t, np.zeros_like(t) if Y is None else Y, x)
         return LabelRows(*(torch.as_tensor(array, dtype=torch.float32).to(device) for array in arrays))
 
+    @property
+    def refinement(self) -> Refinement:
+        """The way to refine that ``method`` names."""
+        return METHODS[self.method](self.objective, self.n_neighbours, self.noise_level)
+
     def _train(self, train: LabelRows, valid: LabelRows, seed: int, report: Reporter) -> History:
-        options: dict[str, Any] = {"learning_rate": self.learning_rate, "weight_decay": self.weight_decay}
-        options |= {"batch_size": self.batch_size, "seed": seed, "callback": partial(report, "energy")}
+        training = LabelTraining(self.max_epochs, self.learning_rate, self.weight_decay, self.batch_size, seed, report)
         sets = LabelSets.of(train.Y)
         self.n_sets_ = len(sets.Y)
         self.model_: Any = self._network(sets, torch.Generator().manual_seed(seed)).to(train.t.device)
-        if self.method == "ascent":
-            return train_denoising(self.model_, train, self.max_epochs, valid, self.noise_level, **options)
-        options |= {"n_neighbours": self.n_neighbours, "objective": self.objective}
-        return train_sets(self.model_, train, sets, self.max_epochs, valid, **options)
+        return self.refinement.train(self.model_, sets, train, valid, training)
 
-    def _network(self, sets: LabelSets, generator: torch.Generator) -> Any:
+    def _network(self, sets: LabelSets, generator: torch.Generator) -> torch.nn.Module:
         sizes = default_size(self.n_factors, 32), default_size(self.n_hidden, 32)
         autoencoder = label_autoencoder(self.relation, sets.Y.shape[1], self.n_features_in_, *sizes, generator)
-        return autoencoder if self.method == "ascent" else SetModel(autoencoder, sets)
+        return self.refinement.build(autoencoder, sets)
 
     def _untrained(self) -> torch.nn.Module:
         n_sets = self.n_sets_
         empty = LabelSets(torch.zeros(n_sets, len(self.slope_)), torch.zeros(n_sets), torch.zeros(0, dtype=torch.long))
-        found: torch.nn.Module = self._network(empty, torch.Generator())
-        return found
+        return self._network(empty, torch.Generator())
 
     def _choose(self, valid: LabelRows) -> None:
         """How much to refine: what does best on the rows held out, where not refining comes first."""
         truth = valid.Y.cpu().numpy()
         kept = self._base_thresholds(valid, truth)
         found: list[tuple[float, Array, tuple[float, ...]]] = []
-        for amount in GATES if self.method == "sets" else STEPS:
+        way = self.refinement
+        for amount in way.amounts:
             self._set(amount, kept)
             p, best = self._refine(valid)
             right = self._right(self._decide(p, best), truth)
-            share, loss = float(right.mean()), log_loss(p, truth)
-            if self.method == "ascent":
-                worth: tuple[float, ...] = (share,)
-            elif self.objective == "hamming":  # few events, so that the log-loss tells more of a gate than the error
-                worth = (-loss,)
-            else:  # the best vector is the same under every gate but 0; their probabilities are not
-                worth = (share, -loss)
-            found.append((amount, right, worth))
+            found.append((amount, right, way.worth(float(right.mean()), log_loss(p, truth))))
         amount, right, _ = max(found, key=lambda each: each[2])  # of equals the first
         gain = 100 * (right - found[0][1])
         if gain.mean() <= 0:
@@ -267,14 +270,14 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
         must be clearly better, as it was calibrated on copies of the base that were fitted to fewer rows.
         """
         half = np.full(len(self.slope_), 0.5)
-        own = np.where(self.slope_ > FLAT, sigmoid(np.clip(self.offset_, -T_LIMIT, T_LIMIT)), half)
-        p = sigmoid(valid.t.double().cpu().numpy())
+        own = np.where(self.slope_ > FLAT, expit(np.clip(self.offset_, -T_LIMIT, T_LIMIT)), half)
+        p = expit(valid.t.double().cpu().numpy())
         gain = self._right(p > half, truth) - self._right(p > own, truth)
         return half if gain.mean() > standard_error(gain) else own
 
     def _set(self, amount: float, kept: Array | float = 0.5) -> None:
-        """Refine this much: a share for ``"sets"``, steps for ``"ascent"``; at 0 the thresholds ``kept`` decide."""
-        self.gate_, self.n_steps_ = (float(amount), 0) if self.method == "sets" else (float(amount > 0), int(amount))
+        """Refine this much; at 0 the thresholds ``kept`` decide."""
+        self.gate_, self.n_steps_ = self.refinement.amounts[amount]
         self.threshold_ = np.full(len(self.slope_), 0.5 if amount else kept)
 
     def _right(self, decided: NDArray[Any], truth: Array) -> Array:
@@ -287,65 +290,73 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
     @torch.no_grad()
     def _refine(self, rows: LabelRows) -> tuple[Array, Array]:
         """Probabilities of the labels, and the best label vector: (n, L) each."""
-        amount = self.gate_ if self.method == "sets" else float(self.n_steps_)
-        plain = sigmoid(rows.t.double().cpu().numpy())
-        if not amount:
+        plain = expit(rows.t.double().cpu().numpy())
+        if not self.gate_:
             return plain, (plain > self.threshold_).astype(np.float64)
-        size = self._rows_at_once(rows.t.shape[1])
-        parts = [self._refine_some(rows.take(part)) for part in torch.arange(len(rows.t)).split(size)]
-        refined, best = (np.concatenate(each) for each in zip(*parts, strict=True))
+        way = self.refinement
+        size = way.rows_at_once(self.model_, rows.t.shape[1])
+        parts = [
+            way.refine(self.model_, rows.take(part), self.n_steps_) for part in torch.arange(len(plain)).split(size)
+        ]
+        refined, best = (torch.cat(each).double().cpu().numpy() for each in zip(*parts, strict=True))
         return (1 - self.gate_) * plain + self.gate_ * refined, best
 
-    def _rows_at_once(self, n_labels: int) -> int:
-        """An ascent keeps a few values for each label, the sets one for each label vector."""
-        return max(1, CHUNK // (len(self.model_.Y) if self.method == "sets" else 4 * n_labels))
-
-    def _refine_some(self, rows: LabelRows) -> tuple[Array, Array]:
-        if self.method == "ascent":
-            p = torch.sigmoid(ascend(self.model_, rows.t, rows.x, [self.n_steps_])[0].double()).cpu().numpy()
-            return p, (p > 0.5).astype(np.float64)
-        near = neighbours(rows.t, self.n_neighbours) if self.n_neighbours else None
-        beliefs = self.model_.beliefs(rows.t, rows.x, near)
-        marginals, best = self.model_.marginals(beliefs, near), self.model_.best(beliefs, near)
-        return marginals.double().cpu().numpy(), best.double().cpu().numpy()
-
     def _decide(self, p: Array, best: Array) -> Array:
-        if self.objective == "subset" and self.method == "sets" and self.gate_:
+        if self.refinement.best_vectors and self.gate_:
             return best
         return (p > self.threshold_).astype(np.float64)
-
-    def _outputs(self, X: Any) -> tuple[Array, Array]:
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
-        return self._refine(self._label_rows(self._scores(X), X))
 
     def _scores(self, X: Array) -> Array:
         return all_scores(self.base_, X, self.varying_, self.constant_)
 
     def _check_base(self, base: Any) -> None:
-        """Let a fitted base score an ordinary row: the mean; whatever it raises is raised."""
+        """Let a fitted base score an ordinary row, the mean; whatever it raises is raised."""
         label_scores(base, np.asarray(self.scaler_.offset, dtype=np.float64).reshape(1, -1), int(self.varying_.sum()))
+
+    def _rows_of_scores(self, X: Any, scores: Any = None) -> LabelRows:
+        """Rows with the scores of the base, or with given ones."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        scores = self._scores(X) if scores is None else np.asarray(scores, dtype=np.float64)
+        if scores.shape != (len(X), len(self.slope_)) or not np.isfinite(scores).all():
+            raise InputError(f"`scores` must be finite, ({len(X)}, {len(self.slope_)}); got {scores.shape}.")
+        return self._label_rows(scores, X)
 
     def refine(self, scores: Any, X: Any) -> tuple[Array, Array]:
         """Refine scores (n, L) of the base that were computed elsewhere: probabilities, and best label vectors."""
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
-        scores = np.asarray(scores, dtype=np.float64)
-        if scores.shape != (len(X), len(self.slope_)) or not np.isfinite(scores).all():
-            raise InputError(f"`scores` must be finite, ({len(X)}, {len(self.slope_)}); got {scores.shape}.")
-        return self._refine(self._label_rows(scores, X))
+        return self._refine(self._rows_of_scores(X, scores))
+
+    def follow(self, X: Any, scores: Any = None, *, steps: bool = True) -> Refined:
+        """What becomes of the predictions of rows, from the base's to the refined; without ``steps``, only the ends.
+
+        ``scores`` (n, L) are those of the base, if they were computed elsewhere.
+        """
+        rows = self._rows_of_scores(X, scores)
+        refined, best = self._refine(rows)
+        base = self._shares(expit(rows.t.double().cpu().numpy()))
+        predictions = self._chosen(refined, best)
+        refined = self._shares(refined)
+        found = np.stack([base, refined])
+        if steps and self.gate_:
+            with torch.no_grad():
+                found = self._shares(self.refinement.steps(self.model_, rows, (base, refined), self.n_steps_))
+            found[0], found[-1] = base, refined  # to the last digit
+        return Refined(base, refined, predictions, found)
+
+    def _shares(self, p: Array) -> Array:
+        """Probabilities of labels as they are; those of classes, of which each row has one, add up to 1."""
+        return p if self.multilabel_ else p / np.maximum(p.sum(-1, keepdims=True), 1e-300)
+
+    def _chosen(self, p: Array, best: Array) -> NDArray[Any]:
+        return self._decide(p, best).astype(np.int64) if self.multilabel_ else self.classes_[p.argmax(1)]
 
     def predict_proba(self, X: Any) -> Array:
         """The probability of every label, calibrated: (n, L); of every class, adding up to 1, for a single column."""
-        p = self._outputs(X)[0]
-        return p if self.multilabel_ else p / np.maximum(p.sum(1, keepdims=True), 1e-300)
+        return self._shares(self._refine(self._rows_of_scores(X))[0])
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The labels of each row as 0 and 1, (n, L); or its class, for a single column."""
-        p, best = self._outputs(X)
-        if self.multilabel_:
-            return self._decide(p, best).astype(np.int64)
-        return self.classes_[p.argmax(1)]
+        return self._chosen(*self._refine(self._rows_of_scores(X)))
 
     def label_energy(self, X: Any, Y: Any = None) -> Array:
         """How well each label vector goes with its row, higher is better: (n,); the lowest look wrong.
@@ -362,9 +373,10 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
             X, Y = validate_data(self, X, Y, dtype=np.float64, multi_output=True, reset=False)
             Y = self._known_labels(Y)
             rows = self._label_rows(self._scores(X), X, Y)
-        size = self._rows_at_once(rows.Y.shape[1])
+        way = self.refinement
+        size = way.rows_at_once(self.model_, rows.Y.shape[1])
         with torch.no_grad():
-            parts = [self._liking(rows.take(part)) for part in torch.arange(len(rows.Y)).split(size)]
+            parts = [way.liking(self.model_, rows.take(part)) for part in torch.arange(len(rows.Y)).split(size)]
         return torch.cat(parts).double().cpu().numpy()
 
     def _rows_of_labels(self, Y: Any) -> LabelRows:
@@ -374,12 +386,6 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
         Y = self._known_labels(Y.toarray() if issparse(Y) else np.asarray(Y))
         labels = torch.as_tensor(Y, dtype=torch.float32).to(resolve_device(self.device))
         return LabelRows(torch.zeros_like(labels), labels, labels.new_zeros(len(labels), 0))
-
-    def _liking(self, rows: LabelRows) -> torch.Tensor:
-        if self.method == "sets":
-            return self.model_.log_probability(rows.t, rows.x, rows.Y)
-        energy: torch.Tensor = self.model_.energy(rows.Y, rows.x if self.model_.context_width else None)[0]
-        return energy
 
     def _known_labels(self, Y: Any) -> NDArray[np.float64]:
         """Labels as `fit` takes them, as 0 and 1."""

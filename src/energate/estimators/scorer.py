@@ -26,13 +26,14 @@ from energate.estimators.edge import (
     in_chunks,
     resolve_device,
 )
-from energate.estimators.progress import CallbackSupportMixin, train_rows, with_callbacks
+from energate.estimators.progress import CallbackSupportMixin, train_autoencoder, with_callbacks
 from energate.training import History, corrupt
 from energate.units import HiddenUnits
 
 UnitsBuilder = Callable[[int, int, torch.Generator], HiddenUnits | Sequence[HiddenUnits]]
 MIN_VALIDATION_ROWS = 10  # with fewer there is no validation split
 FAR = 10.0  # standard deviations
+WANTED_STEPS = (600, 600)  # of "auto" epochs, and epochs at most
 
 
 class EnergyScorer(
@@ -214,9 +215,7 @@ class EnergyScorer(
             seen, weight = noisy_copy(v)
             return (weight * model.loss(v, seen=seen)).mean()
 
-        self.history_: History = train_rows(
-            self, loss, validate, train, seed, wanted_steps=600, most_epochs=600, schedule="cosine"
-        )
+        self.history_: History = train_autoencoder(self, loss, validate, train, seed, WANTED_STEPS, "cosine")
 
     def _threshold(self, X: Array, normal: Array) -> float:
         """The energy below which rows are outliers, from the rows given to `fit` and those of them held out."""

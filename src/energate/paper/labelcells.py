@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from energate.datasets import load_multilabel, make_correlated_labels, split_rows
-from energate.estimators._gains import log_loss
-from energate.measures import reliability
+from energate.measures import log_loss, reliability
 from energate.paper.baselines import MeanLabels
 from energate.paper.labels import SYSTEMS, Base, Mean, Refined, Remembered, label_space
 from energate.paper.spaces import Config

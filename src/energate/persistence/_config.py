@@ -16,8 +16,8 @@ import torch
 
 import energate
 from energate.errors import InputError
-from energate.estimators._gains import Gain
 from energate.estimators.edge import Scaler
+from energate.estimators.refiner import Gain
 from energate.persistence._store import BASE, CONFIG, WEIGHTS
 from energate.tables import Columns
 from energate.views import KINDS

@@ -22,9 +22,9 @@ from torch.nn import functional as F
 
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
-from energate.training import History, Progress, class_batches, corrupt, minimise
+from energate.training.batches import Batches, class_batches, corrupt
 from energate.training.calibration import calibrate, calibrate_scales, negative_log_likelihood
-from energate.training.steps import spread
+from energate.training.loop import History, Listener, Stage, spread
 
 
 class ClassEnergies(nn.Module):
@@ -58,7 +58,7 @@ class ClassEnergies(nn.Module):
     def part_energies(self, v: Tensor, relative: bool = True) -> Tensor:
         """How much each part of each class likes each row: (C, P, N, K), higher is better.
 
-        ``relative`` leaves out a term that all classes share.  Rows are (N, D), or (C, N, D) for members' own.
+        ``relative`` leaves out a term that all classes share.  LabelledRows are (N, D), or (C, N, D) for members' own.
         """
         if v.ndim == 3:  # a member's classes all see the member's rows
             v = v[0] if self.n_members == 1 else v.repeat_interleave(self.n_classes, 0)
@@ -75,7 +75,13 @@ class ClassEnergies(nn.Module):
 
     def energies(self, v: Tensor) -> Tensor:
         """How much each class likes each row, calibrated, with no term left out: (N, K), higher is better."""
-        return torch.tensordot(self.share, self.calibrated(self.part_energies(v, relative=False)), 1)
+        return self.scores(v)[0]
+
+    def scores(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """The energies, and the logits, which lack a term that all classes share: (N, K) each, in one pass."""
+        logits = self.logits(v)
+        shared = self.share @ self.beta.sum(1) * self.autoencoders[0].visible.conjugate(v)  # (N,)
+        return logits - shared.unsqueeze(1), logits
 
     def encode(self, v: Tensor) -> Tensor:
         """Hidden activations of all members, classes and parts, side by side: (N, C * K * M)."""
@@ -99,11 +105,8 @@ class ClassEnergies(nn.Module):
         return values[0] if self.n_members == 1 else values
 
 
-Report = Callable[[str, Progress], bool | None]
-
-
 @dataclass(frozen=True)
-class Rows:
+class LabelledRows:
     """Training or validation rows on the model's device: v (N, D), labels (N,) and weights (N,) of mean 1."""
 
     v: Tensor
@@ -123,8 +126,9 @@ NEGLIGIBLE = 25.0  # exp(-25), times the share of a row, is a gradient that not 
 
 @dataclass(frozen=True)
 class Training:
-    """How the stages step: what `minimise` and `corrupt` take."""
+    """How a stage goes: what `minimise` and `corrupt` take, and what stays of the calibration."""
 
+    epochs: int = 20
     batch_size: int = 100
     learning_rate: float | Tensor = 1e-3
     weight_decay: float | Tensor = 0.0
@@ -133,14 +137,28 @@ class Training:
     patience: int | None = 10
     validate_every: int = 1
     optimizer: str = "adam"
+    learn_scale: bool = True  # validation finds the scales beta, too, not only the biases
     seed: int = 0
 
     def rows_per_class(self, n_classes: int, least: int) -> int:
         """A batch holds as many rows of every class: its size divided by the classes, but at least some."""
         return max(least, self.batch_size // n_classes)
 
+    def stage(self, name: str, schedule: str) -> Stage:
+        """One stage of this training."""
+        return Stage(
+            name,
+            self.epochs,
+            self.learning_rate,
+            self.weight_decay,
+            self.optimizer,
+            schedule,
+            self.patience,
+            self.validate_every,
+        )
 
-def find_biases(model: ClassEnergies, rows: Rows, scale: bool) -> tuple[Tensor, Tensor, Tensor]:
+
+def find_biases(model: ClassEnergies, rows: LabelledRows, scale: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Scales (C, P), biases (C, K) and mean log-loss (C,) that fit the rows best; without ``scale``, only the biases.
 
     The prior of `calibrate_scales` is around the model's present scales.
@@ -163,7 +181,7 @@ def find_biases(model: ClassEnergies, rows: Rows, scale: bool) -> tuple[Tensor, 
     return beta, B, losses
 
 
-def set_biases(model: ClassEnergies, rows: Rows, scale: bool = False) -> Tensor:
+def set_biases(model: ClassEnergies, rows: LabelledRows, scale: bool = False) -> Tensor:
     """Calibrate: the biases B, and with ``scale`` also the scales beta, by maximum likelihood; the log-loss (C,)."""
     beta, B, losses = find_biases(model, rows, scale)
     with torch.no_grad():
@@ -172,7 +190,7 @@ def set_biases(model: ClassEnergies, rows: Rows, scale: bool = False) -> Tensor:
     return losses
 
 
-def weigh_members(model: ClassEnergies, rows: Rows, losses: Tensor) -> None:
+def weigh_members(model: ClassEnergies, rows: LabelledRows, losses: Tensor) -> None:
     """Let members count by the likelihood of held-out rows, to the power 1/4: the rows also chose their epochs.
 
     Of more than some hundred rows the likelihood would leave a single member, and an average is better.
@@ -183,12 +201,10 @@ def weigh_members(model: ClassEnergies, rows: Rows, losses: Tensor) -> None:
 
 def pretrain(
     model: ClassEnergies,
-    rows: Rows,
+    rows: LabelledRows,
     training: Training,
-    epochs: int,
-    valid: Rows | None = None,
-    scale: bool = True,
-    report: Report | None = None,
+    valid: LabelledRows | None = None,
+    listener: Listener | None = None,
 ) -> History:
     """Train every class's auto-encoders to reconstruct the rows of that class from noisy copies.
 
@@ -204,29 +220,27 @@ def pretrain(
         return model.per_member((rows.weight[batch].repeat(model.n_members, 1) * losses).mean(-1))
 
     parameters = [parameter for part in model.autoencoders for parameter in part.parameters()]
-    rows_in_class = training.rows_per_class(model.n_classes, PRETRAIN_ROWS)
-    return _run(
-        "pretrain", loss, parameters, model, rows, training, rows_in_class, epochs, "constant", valid, scale, report
-    )
+    batches = _batches(model, rows, training, PRETRAIN_ROWS)
+    validate = _validation(model, valid, training.learn_scale)
+    return training.stage("pretrain", "constant").run(loss, parameters, batches, validate, listener)
 
 
 def fine_tune(
     model: ClassEnergies,
-    rows: Rows,
+    rows: LabelledRows,
     training: Training,
-    epochs: int,
     generative_weight: float | Tensor,
-    valid: Rows | None = None,
-    scale: bool = True,
-    report: Report | None = None,
+    valid: LabelledRows | None = None,
+    listener: Listener | None = None,
+    *,
     start_scale: float | None = FINE_TUNE_SCALE,
 ) -> History:
     """Train weights and biases by cross-entropy, plus ``generative_weight`` times the denoising loss per column.
 
-    It starts from scales of ``start_scale``, or from the present ones where that is None or ``scale`` is False.  With
-    validation rows, a member that was better before is put back.
+    It starts from scales of ``start_scale``, or from the present ones where that is None or scales are not learned.
+    With validation rows, a member that was better before is put back.
     """
-    tensors = [*model.parameters(), model.beta]
+    scale, tensors = training.learn_scale, [*model.parameters(), model.beta]
     before = [tensor.detach().clone() for tensor in tensors]
     loss_before = None if valid is None else find_biases(model, valid, scale)[2]
     if scale and start_scale is not None:
@@ -234,11 +248,9 @@ def fine_tune(
             model.B.mul_((start_scale / model.beta.mean(1, keepdim=True)).clamp(max=1))
             model.beta.fill_(start_scale)
     loss = _hybrid_loss(model, rows, training, generative_weight)
-    parameters = list(model.parameters())
-    rows_in_class = training.rows_per_class(model.n_classes, FINE_TUNE_ROWS)
-    history = _run(
-        "fine-tune", loss, parameters, model, rows, training, rows_in_class, epochs, "cosine", valid, scale, report
-    )
+    batches = _batches(model, rows, training, FINE_TUNE_ROWS)
+    validate = _validation(model, valid, scale)
+    history = training.stage("fine-tune", "cosine").run(loss, model.parameters(), batches, validate, listener)
     if loss_before is not None and history.best is not None:
         worse = (history.best.reshape(-1) > loss_before).to(model.B.device)
         with torch.no_grad():
@@ -249,7 +261,7 @@ def fine_tune(
 
 
 def _hybrid_loss(
-    model: ClassEnergies, rows: Rows, training: Training, generative_weight: float | Tensor
+    model: ClassEnergies, rows: LabelledRows, training: Training, generative_weight: float | Tensor
 ) -> Callable[[Tensor], Tensor]:
     noisy = _noise(model, rows, training, training.seed + 1)
     n_members, n_classes, width = model.n_members, model.n_classes, rows.v.shape[1]
@@ -281,7 +293,7 @@ def _hybrid_loss(
     return loss
 
 
-def _noise(model: ClassEnergies, rows: Rows, training: Training, seed: int) -> Callable[[Tensor], Tensor]:
+def _noise(model: ClassEnergies, rows: LabelledRows, training: Training, seed: int) -> Callable[[Tensor], Tensor]:
     generator = torch.Generator(rows.v.device).manual_seed(seed)
     level = torch.as_tensor(training.noise_level, dtype=rows.v.dtype, device=rows.v.device)
     if level.ndim:
@@ -289,36 +301,17 @@ def _noise(model: ClassEnergies, rows: Rows, training: Training, seed: int) -> C
     return lambda v: corrupt(v, training.noise, level, generator)
 
 
-def _run(
-    name: str,
-    loss: Callable[[Tensor], Tensor],
-    parameters: list[nn.Parameter],
-    model: ClassEnergies,
-    rows: Rows,
-    training: Training,
-    rows_in_class: int,
-    epochs: int,
-    schedule: str,
-    valid: Rows | None,
-    scale: bool,
-    report: Report | None,
-) -> History:
+def _batches(model: ClassEnergies, rows: LabelledRows, training: Training, least: int) -> Batches:
+    size = training.rows_per_class(model.n_classes, least)
+    return class_batches(rows.labels, model.n_classes, size, training.seed, rows.v.device)
+
+
+def _validation(model: ClassEnergies, valid: LabelledRows | None, scale: bool) -> Callable[[], Tensor] | None:
+    if valid is None:
+        return None
+
     def validate() -> Tensor:  # the model's own biases play no part
-        assert valid is not None
         losses = find_biases(model, valid, scale)[2].to(model.B)
         return losses[0] if model.n_members == 1 else losses
 
-    return minimise(
-        loss,
-        parameters,
-        class_batches(rows.labels, model.n_classes, rows_in_class, training.seed, rows.v.device),
-        epochs=epochs,
-        learning_rate=training.learning_rate,
-        weight_decay=training.weight_decay,
-        optimizer=training.optimizer,
-        schedule=schedule,
-        validate=None if valid is None else validate,
-        validate_every=training.validate_every,
-        patience=None if valid is None else training.patience,
-        callback=None if report is None else lambda progress: report(name, progress),
-    )
+    return validate

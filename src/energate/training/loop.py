@@ -8,140 +8,19 @@ together.  Given the same initial weights, batches and noise, models trained tog
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from energate.errors import InputError
-from energate.training.steps import Keeper, Stepper, finite_models
+from energate.training.batches import Batches, check_counts
 
-Batches = Callable[[int], Sequence[Tensor]]
 Schedule = Callable[[float], float]
-
-
-# --- batches and noise ---------------------------------------------------------------------------------------
-
-
-def _generator(seed: int, epoch: int) -> torch.Generator:
-    state = np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0]
-    return torch.Generator().manual_seed(int(state >> np.uint64(1)))
-
-
-def row_batches(n_rows: int, batch_size: int, seed: int = 0, device: torch.device | str = "cpu") -> Batches:
-    """Shuffled row numbers: a function from the epoch to batches (B,), the last one perhaps shorter."""
-    _check_counts(n_rows=n_rows, batch_size=batch_size)
-
-    def batches(epoch: int) -> Sequence[Tensor]:
-        return torch.randperm(n_rows, generator=_generator(seed, epoch)).to(device).split(batch_size)
-
-    return batches
-
-
-def class_batches(
-    labels: Tensor, n_classes: int, batch_size: int, seed: int = 0, device: torch.device | str = "cpu"
-) -> Batches:
-    """Every class its own rows: a function from the epoch to batches (K, B) of row numbers.
-
-    Row k of a batch holds rows of class k.  An epoch goes once through the rows of the largest class; shorter
-    classes wrap around, so that all K models take the same number of full batches (the largest class, too,
-    wraps to fill its last one).
-    """
-    _check_counts(n_classes=n_classes, batch_size=batch_size)
-    labels = torch.as_tensor(labels).cpu()
-    if labels.ndim != 1 or labels.is_floating_point() or (labels < 0).any():
-        raise InputError(f"`labels` must be (N,) whole numbers from 0 to {n_classes - 1}; encode them first.")
-    labels = labels.long()
-    counts = torch.bincount(labels, minlength=n_classes)
-    if len(counts) > n_classes or (counts == 0).any():
-        raise InputError(
-            f"`labels` must hold every class from 0 to {n_classes - 1} at least once and no other; "
-            f"the counts are {counts.tolist()}."
-        )
-    largest = int(counts.max())
-    size = min(batch_size, largest)
-    n_steps = math.ceil(largest / size)
-    # (K, n) table of each class's rows, in the sorted order of labels; positions past the class's end are masked.
-    start = counts.cumsum(0) - counts
-    column = torch.arange(largest)
-    inside = column < counts.unsqueeze(1)
-    table = labels.argsort(stable=True)[(start.unsqueeze(1) + column).clamp(max=len(labels) - 1)]
-    wrapped = torch.arange(n_steps * size) % counts.unsqueeze(1)  # (K, steps * B)
-
-    def batches(epoch: int) -> Sequence[Tensor]:
-        keys = torch.rand(n_classes, largest, generator=_generator(seed, epoch)).masked_fill(~inside, 2.0)
-        shuffled = table.gather(1, keys.argsort(1))  # each class's rows in random order, masked ones last
-        rows = shuffled.gather(1, wrapped).unflatten(1, (n_steps, size))  # (K, steps, B)
-        return rows.movedim(1, 0).to(device).unbind(0)  # steps x (K, B)
-
-    return batches
-
-
-def _per_model(level: float | Tensor, v: Tensor) -> Tensor:
-    level = torch.as_tensor(level, dtype=v.dtype, device=v.device)
-    return level.view(-1, 1, 1) if level.ndim else level
-
-
-def _masking(v: Tensor, level: Tensor, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
-    return v * (torch.rand(shape, generator=generator, dtype=v.dtype, device=v.device) >= level)
-
-
-def _gaussian(v: Tensor, level: Tensor, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
-    return v + level * torch.randn(shape, generator=generator, dtype=v.dtype, device=v.device)
-
-
-def _salt_and_pepper(v: Tensor, level: Tensor, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
-    draw = torch.rand(shape, generator=generator, dtype=v.dtype, device=v.device)
-    extreme = (draw < level / 2).to(v.dtype)  # half of the hit values become 1, the other half 0
-    return torch.where(draw < level, extreme, v)
-
-
-NOISE = {"masking": _masking, "gaussian": _gaussian, "salt-and-pepper": _salt_and_pepper}
-
-
-def corrupt(v: Tensor, kind: str, level: float | Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """A noisy copy of v.
-
-    ``kind`` is ``"masking"`` (each value becomes 0 with probability ``level``), ``"gaussian"`` (noise of
-    standard deviation ``level`` is added) or ``"salt-and-pepper"`` (each value becomes 0 or 1 with
-    probability ``level``).  ``level`` is a number, or (K,) for one level per model; the result is then
-    (K, N, D) even for data (N, D) that the models share.
-    """
-    if kind not in NOISE:
-        raise InputError(f"`kind` must be one of {', '.join(NOISE)}; got {kind!r}.")
-    levels = _per_model(level, v)
-    if levels.ndim and v.ndim == 3 and len(levels) != len(v):
-        raise InputError(f"`level` must be a number or hold one per model, {len(v)}; got {len(levels)}.")
-    shape = torch.broadcast_shapes(v.shape, levels.shape)
-    return NOISE[kind](v, levels, shape, generator)
-
-
-def contractive_penalty(
-    encode: Callable[[Tensor], Tensor], v: Tensor, n_probes: int = 1, generator: torch.Generator | None = None
-) -> Tensor:
-    """Estimate of the squared Frobenius norm of dh/dv for every row: (K, N).
-
-    ``encode`` maps (K, N, D) to (K, N, M); give v as (K, N, D).  Unbiased for any number of Rademacher
-    probes: E |J^T z|^2 = |J|^2.
-    """
-    _check_counts(n_probes=n_probes)
-    h, pullback = torch.func.vjp(encode, v)[:2]
-    if h.shape[:-1] != v.shape[:-1]:
-        raise InputError(
-            f"`v` must be (K, N, D), rows of each model's own, for codes (K, N, M); got {tuple(v.shape)} and codes "
-            f"{tuple(h.shape)}. Use v.expand(n_models, *v.shape)."
-        )
-    total = torch.zeros_like(h[..., 0])
-    for _ in range(n_probes):
-        z = torch.randint(0, 2, h.shape, generator=generator, device=h.device).to(h) * 2 - 1
-        total = total + pullback(z)[0].square().sum(-1)
-    return total / n_probes
-
-
-# --- the loop ---------------------------------------------------------------------------------------------------
+OPTIMIZERS = ("adam", "adamw", "sgd")
+GROUP_KEYS = {"params", "learning_rate", "weight_decay"}
 
 
 def _constant(_: float) -> float:
@@ -288,7 +167,7 @@ def _check_options(epochs: int, validates: bool, validate_every: int, patience: 
         raise InputError(f"`patience` must be at least 1 and needs `validate`; got patience={patience!r}.")
     if on_divergence not in ("raise", "keep"):
         raise InputError(f"`on_divergence` must be 'raise' or 'keep'; got {on_divergence!r}.")
-    _check_counts(validate_every=validate_every)
+    check_counts(validate_every=validate_every)
 
 
 def _check_first(losses: Tensor) -> None:
@@ -314,7 +193,217 @@ def _which(models: Tensor) -> str:
     return f" (models {models.nonzero().squeeze(1).tolist()})" if models.ndim else ""
 
 
-def _check_counts(**counts: int) -> None:
-    for name, count in counts.items():
-        if count < 1:
-            raise InputError(f"`{name}` must be at least 1; got {count}.")
+# --- stages ---------------------------------------------------------------------------------------------------
+
+
+#: is told the name of a stage and its progress after each epoch; stops the stage when it returns True
+Listener = Callable[[str, Progress], bool | None]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of training by its name, and how `minimise` steps in it."""
+
+    name: str
+    epochs: int
+    learning_rate: float | Tensor = 1e-3
+    weight_decay: float | Tensor = 0.0
+    optimizer: str = "adam"
+    schedule: str = "constant"
+    patience: int | None = None  # only where there is something to validate by
+    validate_every: int = 1
+
+    def run(
+        self,
+        loss: Callable[[Tensor], Tensor],
+        parameters: Iterable[Tensor] | Iterable[dict[str, Any]],
+        batches: Batches,
+        validate: Callable[[], Tensor] | None = None,
+        listener: Listener | None = None,
+    ) -> History:
+        """Minimise the loss, and tell the listener of every epoch."""
+        return minimise(
+            loss,
+            parameters,
+            batches,
+            epochs=self.epochs,
+            optimizer=self.optimizer,
+            learning_rate=self.learning_rate,
+            weight_decay=self.weight_decay,
+            schedule=self.schedule,
+            validate=validate,
+            validate_every=self.validate_every,
+            patience=None if validate is None else self.patience,
+            callback=None if listener is None else lambda progress: listener(self.name, progress),
+        )
+
+
+# --- what steps, and what is kept -----------------------------------------------------------------------------
+
+
+class _Group:
+    """Parameters with one learning rate and weight decay, each a number or a vector over models."""
+
+    def __init__(self, tensors: list[Tensor], learning_rate: float | Tensor, weight_decay: float | Tensor) -> None:
+        if not tensors:
+            raise InputError("A group of parameters is empty: there is nothing to train.")
+        rate = _hyper("learning_rate", learning_rate)
+        decay = _hyper("weight_decay", weight_decay)
+        self.tensors = tensors
+        self.top_rate = float(rate.max())
+        if self.top_rate == 0:
+            raise InputError("`learning_rate` must be above 0 for at least one model.")
+        # torch steps everyone at the top rate; slower models then take their share of the step.
+        self.shares = [spread((rate / rate.max()).to(tensor), tensor) for tensor in tensors] if rate.ndim else []
+        # A number is left to torch, a vector over models is applied here.
+        self.decay = 0.0 if decay.ndim else float(decay)
+        self.decays = [spread(decay.to(tensor), tensor) for tensor in tensors] if decay.ndim else []
+
+    def before_step(self, factor: float, decoupled: bool) -> list[Tensor]:
+        """Decay the weights where torch does not; the weights from which shares of the step are taken."""
+        before = [tensor.clone() for tensor in self.tensors] if self.shares else []
+        for tensor, decay in zip(self.tensors, self.decays, strict=False):  # no decays: torch does it
+            if tensor.grad is None:  # torch leaves such parameters alone, too
+                continue
+            if decoupled:
+                tensor.addcmul_(decay, tensor, value=-factor * self.top_rate)
+            else:
+                tensor.grad.addcmul_(decay, tensor)
+        return before
+
+    def take_share(self, before: list[Tensor]) -> None:
+        for tensor, old, share in zip(self.tensors, before, self.shares, strict=True):
+            tensor.copy_(torch.lerp(old, tensor, share))
+
+
+class Stepper:
+    """Adam, AdamW or SGD with momentum over groups of parameters."""
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor] | Iterable[dict[str, Any]],
+        optimizer: str,
+        learning_rate: float | Tensor,
+        momentum: float,
+        weight_decay: float | Tensor,
+    ) -> None:
+        if optimizer not in OPTIMIZERS:
+            raise InputError(f"`optimizer` must be one of {', '.join(OPTIMIZERS)}; got {optimizer!r}.")
+        if not 0 <= momentum < 1:
+            raise InputError(f"`momentum` must be at least 0 and below 1; got {momentum!r}.")
+        given = list(parameters)
+        plain = [group for group in given if isinstance(group, Tensor)]
+        dicts = [group for group in given if isinstance(group, dict)]
+        if len(plain) + len(dicts) < len(given) or any(not group.keys() <= GROUP_KEYS for group in dicts):
+            raise InputError(
+                "`parameters` must be tensors, or groups with no other keys than 'params', 'learning_rate' and "
+                "'weight_decay'; for a module give module.parameters()."
+            )
+        if plain:
+            dicts.append({"params": plain})
+        self.groups = [
+            _Group(
+                list(group["params"]),
+                group.get("learning_rate", learning_rate),
+                group.get("weight_decay", weight_decay),
+            )
+            for group in dicts
+        ]
+        self.tensors = [tensor for group in self.groups for tensor in group.tensors]
+        if not self.tensors:
+            raise InputError("`parameters` is empty: there is nothing to train.")
+        self._decoupled = optimizer == "adamw"
+        groups = [{"params": group.tensors, "lr": group.top_rate, "weight_decay": group.decay} for group in self.groups]
+        fused = all(tensor.device.type in ("cpu", "cuda") for tensor in self.tensors)
+        self._torch: torch.optim.Optimizer
+        if optimizer == "sgd":
+            self._torch = torch.optim.SGD(groups, momentum=momentum, fused=fused)
+        elif optimizer == "adamw":
+            self._torch = torch.optim.AdamW(groups, fused=fused)
+        else:
+            self._torch = torch.optim.Adam(groups, fused=fused)
+
+    def zero_grad(self) -> None:
+        self._torch.zero_grad()
+
+    @torch.no_grad()
+    def step(self, factor: float) -> None:
+        """One step, with all learning rates multiplied by ``factor``."""
+        before = []
+        for group, torch_group in zip(self.groups, self._torch.param_groups, strict=True):
+            torch_group["lr"] = group.top_rate * factor
+            before.append(group.before_step(factor, self._decoupled))
+        self._torch.step()
+        for group, old in zip(self.groups, before, strict=True):
+            if group.shares:
+                group.take_share(old)
+
+
+class Keeper:
+    """The best parameters so far of each model, and which models have stopped."""
+
+    def __init__(self, tensors: list[Tensor]) -> None:
+        self.tensors = tensors
+        self.saved = [tensor.detach().clone() for tensor in tensors]
+        self.values = self.epoch = torch.zeros(())
+        self.stopped = self.diverged = torch.zeros((), dtype=torch.bool)
+        self.offered = False
+
+    @torch.no_grad()
+    def offer(self, values: Tensor, finite: Tensor, epoch: int, patience: int | None) -> None:
+        """Keep the parameters of the models whose value is the lowest so far; stop those that are not finite."""
+        if not self.offered:
+            self.offered = True
+            self.values = torch.full_like(values, math.inf)
+            self.epoch = torch.zeros_like(values, dtype=torch.long)
+            self.stopped = self.diverged = torch.zeros_like(values, dtype=torch.bool)
+        better = (values < self.values) & finite & ~self.stopped
+        self.values = torch.where(better, values, self.values)
+        self.epoch = torch.where(better, epoch, self.epoch)
+        for saved, tensor in zip(self.saved, self.tensors, strict=True):
+            saved.copy_(torch.where(spread(better, tensor), tensor, saved))
+        self.diverged = self.diverged | ~finite
+        self.stopped = self.stopped | ~finite
+        if patience is not None:
+            self.stopped = self.stopped | (epoch - self.epoch >= patience)
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        for saved, tensor in zip(self.saved, self.tensors, strict=True):
+            tensor.copy_(saved)
+
+
+def spread(values: Tensor, tensor: Tensor) -> Tensor:
+    """Values per model, shaped to broadcast over a parameter whose leading axis holds models.
+
+    A single value passes through.  (C,) values serve a leading axis of C * K: K models per configuration.
+    """
+    if values.ndim == 0:
+        return values
+    per_value = tensor.shape[0] // len(values) if tensor.ndim else 0
+    if per_value * len(values) != (tensor.shape[0] if tensor.ndim else -1):
+        raise InputError(
+            f"A vector over {len(values)} models needs parameters with a leading axis of that length (or a multiple); "
+            f"got shape {tuple(tensor.shape)}. Give shared parameters a group of their own with plain numbers, and "
+            "have `validate` return one value for all models."
+        )
+    return values.repeat_interleave(per_value).view(-1, *[1] * (tensor.ndim - 1))
+
+
+def finite_models(tensors: list[Tensor], like: Tensor) -> Tensor:
+    """Which models have only finite parameters, () or (K,) as ``like``; a shared parameter counts for all."""
+    finite = torch.ones_like(like, dtype=torch.bool)
+    for tensor in tensors:
+        good = torch.isfinite(tensor)
+        own = like.ndim and tensor.ndim and len(tensor) % len(like) == 0
+        finite = finite & (good.reshape(len(like), -1).all(1) if own else good.all())
+    return finite
+
+
+def _hyper(name: str, value: float | Tensor) -> Tensor:
+    number = torch.as_tensor(value, dtype=torch.float64, device="cpu")
+    if number.ndim > 1 or not number.numel() or not (torch.isfinite(number) & (number >= 0)).all():
+        raise InputError(
+            f"`{name}` must be a number, or a vector over models, that is finite and not negative; got {value}."
+        )
+    return number

@@ -14,7 +14,7 @@ from energate.estimators import EnergyClassifier
 from energate.estimators.classifier import PER_MEMBER
 from energate.training import History
 from energate.training.calibration import negative_log_likelihood
-from energate.training.classes import Rows
+from energate.training.classes import LabelledRows
 from energate.tuning._space import plain
 from energate.tuning._stores import Config, Trial
 
@@ -77,7 +77,7 @@ class Trainer:
                 self.best = trial, self._alone(lead, c, config, valid)
         return trials
 
-    def _alone(self, lead: EnergyClassifier, c: int, config: Config, valid: Rows) -> EnergyClassifier:
+    def _alone(self, lead: EnergyClassifier, c: int, config: Config, valid: LabelledRows) -> EnergyClassifier:
         """Member c as an estimator of its own, as `fit` would leave it."""
         alone = EnergyClassifier(**self.base).set_params(**config)
         for name in ("classes_", "scaler_", "n_features_in_", "feature_names_in_", "n_rounds_"):
@@ -101,7 +101,7 @@ def _merge(configs: Sequence[Config]) -> Config:
 
 
 @torch.no_grad()
-def _measure(lead: EnergyClassifier, valid: Rows, objective: str) -> list[float]:
+def _measure(lead: EnergyClassifier, valid: LabelledRows, objective: str) -> list[float]:
     """The objective of every member, as it is calibrated, on the rows held out."""
     model = lead.model_
     logits = model.calibrated(model.part_energies(valid.v.to(model.B))).double().cpu()  # (C, N, K)

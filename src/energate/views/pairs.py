@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from energate.errors import InputError
 from energate.estimators import PairScorer
 from energate.estimators.edge import Array
-from energate.estimators.pairs import RELATIONS
+from energate.estimators.pairs import PAIR_RELATIONS
 from energate.views.graphs import Graph, Scaling, no_ties
 from energate.views.view import Command, Course, Field, View, drawn, in_double, register
 
@@ -46,7 +46,7 @@ class PairScorerView(View):
             raise InputError("A PairScorer is checked on pairs that are drawn; leave the rows out.")
         x, y = torch.as_tensor(self.model.scaler_x_(rows["X"])), torch.as_tensor(self.model.scaler_y_(rows["Y"]))
         name = "y given x" if self.model.relation == "conditional" else "x and y"
-        yield Field(name, in_double(self.model.model_), *RELATIONS[self.model.relation].arrange(x, y))
+        yield Field(name, in_double(self.model.model_), *PAIR_RELATIONS[self.model.relation].arrange(x, y))
 
     def checked(self) -> str:
         of = "y, given x" if self.model.relation == "conditional" else "x and y"
@@ -71,7 +71,7 @@ class PairGraph(nn.Module):
         super().__init__()
         unit = model.scaling == "unit"
         self.of_x, self.of_y = Scaling(model.scaler_x_, unit), Scaling(model.scaler_y_, unit)
-        self.arrange, self.model = RELATIONS[model.relation].arrange, copy.deepcopy(model.model_)
+        self.arrange, self.model = PAIR_RELATIONS[model.relation].arrange, copy.deepcopy(model.model_)
 
     def forward(self, X: Tensor, Y: Tensor) -> tuple[Tensor, ...]:
         return (self.model.energy(*self.arrange(self.of_x(X), self.of_y(Y)))[0],)

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,19 +10,19 @@ import torch
 from torch import Tensor, nn
 
 from energate.autoencoder import Autoencoder
-from energate.dynamics import LOGIT_LIMIT, _default_tolerance, _step, _step_size, _to_logits
+from energate.dynamics import LOGIT_LIMIT, default_tolerance, one_step, set_out, step_size
 from energate.errors import InputError
 from energate.estimators import EnergyRefiner, LabelMLP
 from energate.estimators.bases import MOST, MissingBase
 from energate.estimators.edge import Array
+from energate.estimators.methods import MIXED_STEPS
 from energate.estimators.refiner import T_LIMIT
-from energate.training.labels import SetModel, ascend, neighbours
+from energate.training.sets import SetModel, neighbours
 from energate.views.accounts import LabelAccount
 from energate.views.graphs import Graph, Scaling, near, no_ties, two_best
 from energate.views.labels import LabelsGraph, labels_of, predicted
 from energate.views.view import Beside, Command, Course, Field, Output, Trained, View, drawn, in_double, register
 
-GATE_STEPS = 6  # points on the way from the base's probabilities to the refined ones, method "sets"
 BLOCK = 16  # rows of a graph at once
 BASE, REFINED = Output("base", "base_", ("label",)), Output("refined", "refined_", ("label",))
 STEPS = Output("steps", "step_", ("step", "label"))
@@ -84,10 +85,10 @@ class EnergyRefinerView(View):
             "explain": Command(
                 "Everything that the model says of each row: labels before, on the way and after.",
                 (BASE, REFINED, chosen, STEPS),
-                self.explained,
+                partial(self.said, steps=True),
                 (scores,),
                 alone=True,
-                n_values=len(self.model.slope_) * (max(self.model.n_steps_, GATE_STEPS) + 3),
+                n_values=len(self.model.slope_) * (max(self.model.n_steps_, MIXED_STEPS) + 3),
             ),
         }
         if not self.has_base:  # nothing says what a row's labels are, but scores that come with it
@@ -108,37 +109,14 @@ class EnergyRefinerView(View):
             **found,
         }
 
-    def said(self, X: Array, scores: Any = None) -> dict[str, Any]:
-        """Probabilities before and after, and the labels or the class; ``scores`` (n, L) are those of the base."""
-        model: EnergyRefiner = self.model
-        scores = model._scores(X) if scores is None else scores
-        refined, best = model.refine(scores, X)  # checks the scores
-        base = torch.sigmoid(model._label_rows(np.asarray(scores, dtype=np.float64), X).t.double()).cpu().numpy()
-        decided = model._decide(refined, best).astype(np.int64)
-        chosen = decided if model.multilabel_ else model.classes_[refined.argmax(1)]
-        refined = self._shares(refined)
-        return {"predictions": chosen, "base": self._shares(base), "refined": refined, "probabilities": refined}
+    def said(self, X: Array, scores: Any = None, *, steps: bool = False) -> dict[str, Any]:
+        """Probabilities before and after, the labels or the class, and perhaps the ``steps`` (T, n, L) on the way.
 
-    def explained(self, X: Array, scores: Any = None) -> dict[str, Any]:
-        """The same, and the ``steps`` (T, n, L) on the way."""
-        model: EnergyRefiner = self.model
-        scores = model._scores(X) if scores is None else scores
-        found = self.said(X, scores)
-        base, refined = found["base"], found["refined"]
-        if model.method == "sets" or not model.n_steps_:
-            shares = np.linspace(0, 1, GATE_STEPS if model.gate_ else 2)
-            steps = base + shares[:, None, None] * (refined - base)  # the gate mixes the two linearly
-        else:
-            labels = model._label_rows(np.asarray(scores, dtype=np.float64), X)
-            with torch.no_grad():
-                logits = ascend(model.model_, labels.t, labels.x, range(model.n_steps_ + 1))
-            steps = self._shares(torch.sigmoid(torch.stack(logits).double()).cpu().numpy())
-        steps[0], steps[-1] = base, refined  # to the last digit
-        return {**found, "steps": steps}
-
-    def _shares(self, p: Array) -> Array:
-        """Probabilities of labels as they are; those of classes, of which each row has one, add up to 1."""
-        return p if self.model.multilabel_ else p / np.maximum(p.sum(-1, keepdims=True), 1e-300)
+        ``scores`` (n, L) are those of the base.
+        """
+        found = self.model.follow(X, scores, steps=steps)
+        said = {"predictions": found.predictions, "base": found.base, "refined": found.refined}
+        return {**said, "probabilities": found.refined, "steps": found.steps}
 
     def draw(self, n_rows: int, seed: int) -> dict[str, Array]:
         model, random = self.model, np.random.RandomState(seed)
@@ -147,15 +125,11 @@ class EnergyRefinerView(View):
         return {"X": X, "scores": (wanted - model.offset_) / np.where(np.abs(model.slope_) > 1e-3, model.slope_, 1.0)}
 
     def fields(self, rows: dict[str, Array], seed: int) -> Iterator[Field]:
-        autoencoder = in_double(self._autoencoder())
+        autoencoder = in_double(self.model.refinement.autoencoder(self.model.model_))
         context = torch.as_tensor(self.model.scaler_(rows["X"])) if autoencoder.context_width else None
         generator = torch.Generator().manual_seed(seed)
         labels = torch.rand(len(rows["X"]), autoencoder.width, generator=generator, dtype=torch.float64)
         yield Field("labels given the columns" if autoencoder.context_width else "labels", autoencoder, labels, context)
-
-    def _autoencoder(self) -> Autoencoder:
-        found: Autoencoder = self.model.model_.autoencoder if self.model.method == "sets" else self.model.model_
-        return found
 
     def checked(self) -> str:
         given = ", given the columns" if self.model.relation == "xy" else ""
@@ -191,28 +165,21 @@ class Ascent(nn.Module):
     def __init__(self, autoencoder: Autoencoder, n_steps: int) -> None:
         super().__init__()
         self.autoencoder, self.n_steps = autoencoder, n_steps
-        self.tolerance = _default_tolerance(torch.float32)  # refiners compute in float32
+        self.tolerance = default_tolerance(torch.float32)  # refiners compute in float32
         # The rule for the step knows no row: two contexts that differ show whether it is the same for all.
         probe = autoencoder.a.new_tensor([[0.0], [10.0]]).expand(2, max(1, autoencoder.context_width))
-        size = _step_size(autoencoder, "auto", probe if autoencoder.context_width else None)
+        size = step_size(autoencoder, "auto", probe if autoencoder.context_width else None)
         if size is None or not bool((size == size.flatten()[0]).all()):
             raise InputError("A refiner whose steps differ from row to row cannot be exported.")
         self.size = float(size.detach().flatten()[0])
 
     def forward(self, t: Tensor, x: Tensor) -> Tensor:
-        model, visible = self.autoencoder, self.autoencoder.visible
+        model = self.autoencoder
         c = x if model.context_width else None
-        t = _to_logits(visible, torch.sigmoid(t.clamp(-LOGIT_LIMIT, LOGIT_LIMIT))).unsqueeze(0)  # (1, N, L)
-        energy, p = model.energy_and_preoutput(visible.f(t), c)
-        active = torch.isfinite(energy)
+        state = set_out(model, torch.sigmoid(t.clamp(-LOGIT_LIMIT, LOGIT_LIMIT)), c)
         for _ in range(self.n_steps):
-            t_new, e_new, p_new = _step(model, t, p, self.size, c)
-            settled = (e_new - energy).abs() <= self.tolerance * (1 + energy.abs())
-            moved = active.unsqueeze(-1)
-            t, p = torch.where(moved, t_new, t), torch.where(moved, p_new, p)
-            energy = torch.where(active, e_new, energy)
-            active = active & ~settled
-        return visible.f(t)[0]
+            state = one_step(model, state, self.size, self.tolerance, c)
+        return model.visible.f(state.t)[0]
 
 
 class BaseScores(nn.Module):
@@ -251,10 +218,10 @@ class RefinerGraph(nn.Module):
         self.offset: Tensor
         self.threshold: Tensor
         refiner = copy.deepcopy(model.model_)
-        self.sets: SetModel | None = refiner if model.method == "sets" and model.gate_ else None
-        self.ascent = Ascent(refiner, model.n_steps_) if model.method == "ascent" and model.n_steps_ else None
+        self.sets: SetModel | None = refiner if isinstance(refiner, SetModel) and model.gate_ else None
+        self.ascent = Ascent(refiner, model.n_steps_) if model.n_steps_ else None
         self.gate, self.n_neighbours, self.multilabel = model.gate_, model.n_neighbours, model.multilabel_
-        self.whole_vectors = model.objective == "subset" and self.sets is not None
+        self.whole_vectors = model.refinement.best_vectors and self.sets is not None
 
     def forward(self, X: Tensor, scores: Tensor | None = None) -> tuple[Tensor, ...]:
         if self.base is not None:

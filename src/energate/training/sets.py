@@ -1,31 +1,38 @@
-"""The distribution over label vectors: candidates, their scores, and what follows from them."""
+"""A distribution over label vectors: candidates, their scores, what follows from them, and its training.
+
+The candidates are the label vectors seen in training, and a base's own with its neighbours:
+
+      P(Y|x) = softmax over candidates of  <Y, beta * t> + tau log(count(Y) + 1/2) + E(Y|x)
+
+Its marginals, or its best vector, are the prediction.
+
+What is large: N rows, L labels, S label vectors seen.  Everything here is at most (N, S), (N, L) or (S, L), so rows
+are given in chunks of some millions of scores.  With relation yy the energies are (S,), shared by the rows.  With xy
+every pair of a row and a vector has its own: the `EXACT` most promising of each row take the energy, the others its
+tangent, a lower bound.
+"""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from energate.autoencoder import Autoencoder
-from energate.errors import InputError
+from energate.training.labels import LabelRows, LabelTraining
+from energate.training.loop import History
 from energate.units import CovarianceUnits, GatedUnits, project
 
-RELATIONS = ("xy", "yy")
 EXACT = 256  # label vectors of a row that take the energy itself, relation xy
 PAIR_VALUES = 2**18  # factors of pairs at once: what stays in a processor's cache is several times faster
 FACTORS = 64  # sigmoids in a product: 2^-64 is far from the least number of float32
 UNSEEN = 0.5  # added to every count, so that a vector never seen has a logarithm
-
-
-def label_autoencoder(
-    relation: str, n_labels: int, n_context: int, n_factors: int, n_hidden: int, generator: torch.Generator
-) -> Autoencoder:
-    """The auto-encoder of label vectors: GAES_XY with the row as context, GAES_Y2 with the labels twice."""
-    if relation not in RELATIONS:
-        raise InputError(f"`relation` must be one of {', '.join(RELATIONS)}; got {relation!r}.")
-    if relation == "xy":
-        return Autoencoder([GatedUnits(1, n_labels, n_context, n_factors, n_hidden, generator=generator)], "sigmoid")
-    return Autoencoder([CovarianceUnits(1, n_labels, n_factors, n_hidden, generator=generator)], "sigmoid")
+SAMPLED = 4096  # of more label vectors than this, a training step looks at the most frequent and at its rows' own
+VALID_VALUES = 2**22  # scores at once in validation
+SET_NLL = 0.3  # weight of the likelihood of label vectors, per label, beside that of single labels
+OBJECTIVES = ("hamming", "subset")
+TINY = 1e-6
 
 
 @dataclass(frozen=True)
@@ -304,3 +311,99 @@ def neighbours(t: Tensor, n_flips: int) -> Neighbours:
     """The base's own label vector, and its least certain labels."""
     flips = t.abs().topk(min(n_flips, t.shape[1]), dim=1, largest=False).indices
     return Neighbours((t > 0).to(t.dtype), flips)
+
+
+# --- training --------------------------------------------------------------------------------------------------
+
+
+def sampled_sets(sets: LabelSets, own: Tensor) -> tuple[Tensor | None, Tensor]:
+    """The label vectors that a step with rows of vectors ``own`` looks at, None for all, and where own are in them."""
+    if len(sets.Y) <= SAMPLED:
+        return None, own
+    frequent = sets.count.topk(SAMPLED).indices
+    among, place = torch.unique(torch.cat([frequent, own]), return_inverse=True)
+    return among, place[SAMPLED:]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What rows choose from beside the label vectors seen: flips of the base's own, and where the true vector is."""
+
+    flips: Tensor  # (N, J), as in `Neighbours`
+    known: Tensor  # (N, 1 + J), which of the row's own were seen
+    truth: Tensor  # (N,), as `SetModel.place` has it
+
+    @classmethod
+    def of(cls, model: SetModel, rows: LabelRows, n_neighbours: int, own_set: Tensor | None = None) -> "Candidates":
+        """Those of rows; with ``own_set`` (N,), of the training rows that have these vectors."""
+        parts = []
+        for some in torch.arange(len(rows.t), device=rows.t.device).split(max(1, VALID_VALUES // len(model.Y))):
+            own, near = None if own_set is None else own_set[some], neighbours(rows.t[some], n_neighbours)
+            place = model.place(rows.Y[some], near if n_neighbours else None, own)
+            parts.append((near.flips, model.known(near, own), place))
+        return cls(*(torch.cat(each) for each in zip(*parts, strict=True)))
+
+    def take(self, rows: Tensor) -> "Candidates":
+        """Those of some rows."""
+        return Candidates(self.flips[rows], self.known[rows], self.truth[rows])
+
+    def near(self, t: Tensor) -> Neighbours | None:
+        """The row's own candidates, from the base's logits; None without neighbours."""
+        return Neighbours((t > 0).to(t), self.flips) if self.flips.shape[1] else None
+
+
+def train_sets(
+    model: SetModel,
+    sets: LabelSets,
+    rows: LabelRows,
+    valid: LabelRows,
+    training: LabelTraining,
+    *,
+    n_neighbours: int = 16,
+    objective: str = "hamming",
+) -> History:
+    """Train the distribution over label vectors by likelihood, among the candidates that rows have in prediction.
+
+    ``"hamming"``: by the likelihood of labels, mixed with the base's, and a little by that of whole vectors;
+    ``"subset"``: by that of whole vectors alone, in the rows where the true one is a candidate.  The epoch is kept that
+    does best on validation rows, in single labels or in whole vectors.
+
+    With more than `SAMPLED` label vectors a step normalises over the most frequent and those of its own rows (a
+    sampled softmax), so that its memory does not grow; validation looks at all.
+    """
+    mix = nn.Parameter(rows.t.new_zeros(()))  # how much of the marginals, as a logit
+    learned = Candidates.of(model, rows, n_neighbours, sets.of_row)
+    unseen = Candidates.of(model, valid, n_neighbours)
+
+    def losses(part: LabelRows, of: Candidates, own: Tensor | None, among: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Minus the log-likelihood of labels and of label vectors, each per label."""
+        near = of.near(part.t)
+        beliefs = model.beliefs(part.t, part.x, near, known=of.known, own_set=own, among=among)
+        log_p = beliefs.seen if beliefs.own is None else torch.cat([beliefs.seen, beliefs.own], 1)
+        truth = of.truth
+        if among is not None and own is not None:  # the vectors have other places there
+            truth = torch.where(truth < len(model.Y), own, truth - len(model.Y) + len(among))
+            truth = torch.where(of.truth < 0, -1, truth)
+        of_sets = F.nll_loss(log_p, truth, ignore_index=-1, reduction="sum") / part.Y.numel()
+        if objective == "subset":
+            return of_sets.new_zeros(()), of_sets
+        p = torch.lerp(torch.sigmoid(part.t), model.marginals(beliefs, near, among), torch.sigmoid(mix))
+        return F.binary_cross_entropy(p.clamp(TINY, 1 - TINY), part.Y), of_sets
+
+    def loss(batch: Tensor) -> Tensor:
+        among, own = sampled_sets(sets, sets.of_row[batch])
+        of_labels, of_sets = losses(rows.take(batch), learned.take(batch), own, among)
+        return of_sets if objective == "subset" else of_labels + SET_NLL * of_sets
+
+    def validate() -> Tensor:
+        total = valid.t.new_zeros(())
+        for some in torch.arange(len(valid.t), device=valid.t.device).split(max(1, VALID_VALUES // len(model.Y))):
+            of_labels, of_sets = losses(valid.take(some), unseen.take(some), None, None)
+            total += len(some) * (of_sets if objective == "subset" else of_labels)
+        return total / len(valid.t)
+
+    matrices = [parameter for parameter in model.parameters() if parameter.ndim == 3 and parameter.shape[1] > 1]
+    others = [parameter for parameter in model.parameters() if all(parameter is not matrix for matrix in matrices)]
+    others += [mix] if objective == "hamming" else []
+    groups: list[dict[str, Any]] = [{"params": matrices}, {"params": others, "weight_decay": 0.0}]
+    return training.stage.run(loss, groups, training.batches(rows), validate, training.listener)
