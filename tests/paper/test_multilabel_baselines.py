@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, sparse
+from scipy.special import expit
 from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.exceptions import NotFittedError
@@ -38,13 +39,12 @@ from energate.paper.baselines import (
     SVMLabels,
     boosted_labels,
     chain_labels,
+    hashcrbm,
     logistic_labels,
     svm_labels,
 )
-from energate.paper.baselines import _hashcrbm as hashcrbm
-from energate.paper.baselines import _logcount as logcount
-from energate.paper.baselines._multilabel import distinct
-from energate.paper.baselines._svmlabels import expit
+from energate.paper.baselines import over as logcount
+from energate.paper.baselines.shared import distinct
 from energate.rbm import binary_states
 
 
