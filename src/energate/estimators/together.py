@@ -30,8 +30,8 @@ def programs(configs: Sequence[Config]) -> list[list[int]]:
     groups: dict[str, list[int]] = {}
     for number, config in enumerate(configs):
         shared = {name: value for name, value in config.items() if name not in PER_MEMBER}
-        key = json.dumps(shared, sort_keys=True, default=lambda _, number=number: f"that of {number}")
-        groups.setdefault(key, []).append(number)
+        own = f"that of {number}"
+        groups.setdefault(json.dumps(shared, sort_keys=True, default=lambda _: own), []).append(number)  # noqa: B023
     return list(groups.values())
 
 
@@ -65,6 +65,6 @@ def or_each_alone(
 
 @torch.no_grad()
 def member_logits(classifier: EnergyClassifier, v: Tensor) -> Tensor:
-    """The calibrated energies of every member of a fitted classifier, each alone, of scaled rows v (N, D): (C, N, K)."""
+    """The calibrated energies of scaled rows v (N, D) under every member of a fitted classifier, alone: (C, N, K)."""
     model = classifier.model_
     return model.calibrated(model.part_energies(v.to(model.B)))
