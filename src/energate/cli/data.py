@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Data sets: list them, fetch or make them, look at them.", no_args_is_help=True)
 
 _PARTS = ("train", "valid", "test")
-_TABLES = (".csv", ".tsv", ".parquet", ".npz", ".arff")
 _WIDE = 110
 _KEPT = "Sets that were finished are kept; the same command does the rest."
 
@@ -218,7 +217,9 @@ def show(
     if picture is not None and picture.suffix.lower() not in (".png", ".pdf", ".svg"):
         raise InputError(f"A picture must be a .png, .pdf or .svg file; got {str(picture)!r}.")
     options = {"n_rows": rows, "n_columns": columns, "transpose": transpose, "seed": seed}
-    if Path(name).suffix.lower() in _TABLES:
+    from energate.tables.writing import KINDS
+
+    if Path(name).suffix.lower() in KINDS:
         _show_table(Path(name), target, shape, picture, options)
         return
     from energate.datasets import describe_dataset

@@ -13,9 +13,10 @@ import numpy as np
 
 from energate.datasets.multilabel import MultiLabelDataset, MultiLabelDescription, labels_folder
 from energate.datasets.sources import Folder, NotHereError
-from energate.datasets.suite import FROM_FOLDER, GENERATED, PARTS, Dataset, Description
+from energate.datasets.suite import FROM_FOLDER, GENERATED, Dataset, Description
 from energate.errors import InputError, require
 from energate.files import sha256_of, written_whole
+from energate.tables.reading import PARTS
 
 #: Sets whose own file `load_dataset` reads as the published rows.
 _READ_AS_ORIGINAL = ("rectangles", "convex")

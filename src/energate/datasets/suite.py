@@ -24,9 +24,8 @@ from energate.datasets.generators import (
 )
 from energate.datasets.sources import Folder, NotHereError, download, read_archive
 from energate.errors import InputError
+from energate.tables.reading import PARTS
 
-#: The parts of every set.
-PARTS = ("train", "valid", "test")
 _SOURCES = ("folder", "download", "generate")
 
 #: X and y of all rows, in the order train, valid, test, and the provenance word of each of the three parts.
