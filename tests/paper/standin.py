@@ -18,7 +18,7 @@ from energate.paper import Summary, plan, work
 from energate.paper import run as run_table
 from energate.paper.cell import Attempt
 from energate.paper.plan import Profile, Table
-from energate.paper.systems import CLASS_SYSTEMS, Parts, System, no_history, no_scores
+from energate.paper.systems import CLASS_SYSTEMS, Parts, System
 from energate.training import History
 
 N_TRAIN, N_VALID, N_TEST, N_CLASSES, SHAPE = 90, 60, 137, 3, (3, 4)
@@ -119,7 +119,7 @@ class Plain(Centre):
     """Neither random nor with probabilities or energies."""
 
     random = False
-    shown: ClassVar[dict[str, Any]] = {"log_proba": no_scores, "curves": no_history}
+    shown: ClassVar[dict[str, Any]] = {"log_proba": None, "curves": None}
 
 
 class Asked:

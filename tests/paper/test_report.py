@@ -20,12 +20,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
-from energate.errors import InputError
+from energate.errors import InputError, MissingExtraError
 from energate.paper.report import markdown_table, write_report
-from energate.paper.report._compare import compare
-from energate.paper.report._pictures import png
-from energate.paper.report._reading import read_results
-from energate.paper.report._statistics import paired, sign_flip_p
+from energate.paper.report.comparing import compare, paired, sign_flip_p
+from energate.paper.report.pictures import curve_chart, png
+from energate.paper.report.results import read_results
 
 DIGITS = load_digits()
 SYSTEMS = [
@@ -441,23 +440,45 @@ def test_a_part_of_the_results_can_be_reported(made, tmp_path: Path) -> None:
     assert one.tables[0][1][0].startswith("mnist-small")
 
 
-def test_neither_torch_nor_sklearn_nor_matplotlib_is_imported(made, tmp_path: Path) -> None:
+def test_neither_torch_nor_sklearn_is_imported(made, tmp_path: Path) -> None:
     code = (
         "import sys; from energate.paper.report import write_report; "
-        "write_report(sys.argv[1], sys.argv[2]); assert not {'torch', 'sklearn', 'matplotlib'} & set(sys.modules)"
+        "write_report(sys.argv[1], sys.argv[2]); assert not {'torch', 'sklearn'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code, str(made[0]), str(tmp_path)], check=True)
     for path in made[2].values():  # another process has another order of sets
         assert (tmp_path / path.name).read_bytes() == path.read_bytes()
 
 
+def test_tables_need_no_matplotlib_and_the_page_says_what_it_needs(
+    made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("matplotlib", "matplotlib.figure", "PIL.Image"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert markdown_table(made[0]) == made[2]["markdown"].read_text("utf-8")
+    with pytest.raises(MissingExtraError, match=r"pip install 'energate\[plot\]'"):
+        write_report(made[0], tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_png_is_read_back_as_it_was() -> None:
     image = pytest.importorskip("PIL.Image")
     pixels = np.arange(15 * 17, dtype=np.uint8).reshape(15, 17)
-    assert (np.asarray(image.open(io.BytesIO(png(pixels)))) == pixels).all()
-    palette = bytes(range(256)) * 3
-    shown = np.asarray(image.open(io.BytesIO(png(pixels, palette))).convert("RGB"))
-    assert (shown == np.frombuffer(palette, np.uint8).reshape(256, 3)[pixels]).all()
+    assert (np.asarray(image.open(io.BytesIO(png(pixels, signed=False)))) == pixels).all()
+    shown = np.asarray(image.open(io.BytesIO(png(pixels, signed=True))).convert("RGB")).reshape(-1, 3).astype(int)
+    assert len(set(shown[0])) == 1  # grey
+    assert shown[1, 2] > shown[1, 0] + 40  # blue
+    assert shown[128].min() > 240  # white
+    assert shown[250, 0] > shown[250, 2] + 40  # red
+
+
+def test_a_chart_has_its_numbers_and_the_colours_of_the_page() -> None:
+    chart = curve_chart([1, 2, 3], [0.46, None, 0.51], "a <curve>")
+    assert 'aria-label="a &lt;curve&gt;"' in chart
+    assert ">0.48<" in chart  # a tick
+    assert "stroke: var(--a)" in chart
+    assert not re.search(r"#|url|http|font|nan| id=", chart)
+    assert curve_chart([1.0], [None], "") == ""
 
 
 # --- what does not fit -------------------------------------------------------------------------------------------
@@ -598,7 +619,7 @@ def test_no_content_stops_the_report(tmp_path: Path, data: st.DataObject) -> Non
         path = tmp_path / "table1" / "mnist-small" / "caes" / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content), encoding="utf-8")
-    other = make_cell(0, 2, 0)
+    other = make_cell(0, 2, 0) | {"curves": {}, "energies": None, "reliability": None}  # drawing takes time
     path_of(tmp_path, other).write_text(json.dumps(other))
     paths = write_report(tmp_path, tmp_path / "out")
     Page(paths["html"].read_text("utf-8"))

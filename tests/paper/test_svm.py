@@ -62,7 +62,7 @@ def test_gaussian_svc_predicts_digits_as_svc_does_in_chunks_of_any_size(n_classe
     np.testing.assert_array_equal(found.predict(X), expected.predict(X))
     together = found.decision_function(X)
     np.testing.assert_allclose(together, expected.decision_function(X), rtol=0, atol=1e-9)
-    monkeypatch.setattr("energate.paper.baselines._svm.KERNEL_VALUES", 7 * len(found.support_))
+    monkeypatch.setattr("energate.paper.baselines.svms.KERNEL_VALUES", 7 * len(found.support_))
     np.testing.assert_allclose(found.decision_function(X), together, rtol=0, atol=1e-12)
 
 

@@ -146,17 +146,17 @@ class Cell:
 
     table: str
     title: str
-    profile: str
     data: str
     data_label: str
     system: str
     system_label: str
     seed: int
     order: tuple[int, int]  # of the data set and of the system in their table
-    published: float | None
     ours: bool
-    apart: str
     random: bool
+    profile: str = ""
+    published: float | None = None
+    apart: str = ""
     repeat: str = "seed"
     metric: str = "test error"
     base: str = ""  # the system that this one refines
@@ -403,76 +403,42 @@ def read_cell(content: dict[str, Any], notes: list[str], file: str = "", folder:
     words = {key: text(content.get(key), key) for key in ("table", "data", "system")}
     if not all(words.values()):
         raise UnfitError("`table`, `data` and `system` must not be empty")
-
-    def part(key: str, read: Callable[[Any, str], _T], default: _T) -> _T:
-        """A part that can be done without."""
-        try:
-            return default if content.get(key) is None else read(content[key], key)
-        except UnfitError as error:
-            notes.append(f"{file}: shown without `{key}`: {error}")
-            return default
-
-    common: dict[str, Any] = {
+    found: dict[str, Any] = {
         **words,
         "file": file,
         "folder": folder,
-        "title": part("title", text, "") or words["table"],
-        "profile": part("profile", text, ""),
-        "data_label": part("data_label", text, "") or words["data"],
-        "system_label": part("system_label", text, "") or words["system"],
         "seed": whole(content.get("seed"), "seed"),
         "order": (whole(order.get("data", 10**6), "order"), whole(order.get("system", 10**6), "order")),
-        "published": part("published", percent, None),
         "ours": content.get("ours") is True,
-        "apart": part("apart", text, ""),
         "random": content.get("random") is not False,
-        "error": part("error", text, ""),
-        "repeat": part("repeat", _repeat, "seed"),
-        "metric": part("metric", text, "") or "test error",
-        "base": part("base", text, ""),
-        "seconds": part("seconds", numbers, dict[str, float]()),
-        "versions": part("versions", texts, dict[str, str]()),
-        "device": part("device", text, ""),
-        "date": part("date", text, ""),
     }
+
+    def read(parts: Mapping[str, Callable[[Any, str], Any]]) -> None:
+        """Parts that can be done without: where one is not there, or does not fit, the cell has its default."""
+        for key, reader in parts.items():
+            try:
+                found.update({} if content.get(key) is None else {key: reader(content[key], key)})
+            except UnfitError as error:
+                notes.append(f"{file}: shown without `{key}`: {error}")
+
+    read(_PARTS_OF_ALL)
+    for key, default in {"title": "table", "data_label": "data", "system_label": "system"}.items():
+        found[key] = found.get(key) or found[default]
+    found["metric"] = found.get("metric") or "test error"
     if status == "failed":
-        return Cell(**common | {"error": common["error"] or "failed, without a message"})
-    test_error = percent(content.get("test_error"), "test_error")
-    n_test = part("n_test", whole, None)
-    classes: list[int | str] = part("classes", lambda value, key: a_list(value, key, name), [])
-    trials: list[Attempt] = part("trials", _attempts, [])
-    size = n_test or 0
-    return Cell(
-        **common,
-        shape=part("shape", a_shape, None),
-        n_train=part("n_train", whole, None),
-        n_valid=part("n_valid", whole, None),
-        n_test=n_test,
-        test_slice=part("test_slice", text, ""),
-        classes=classes,
-        test_error=test_error,
-        valid_error=part("valid_error", percent, None),
-        test_log_loss=part("test_log_loss", number, None),
-        valid_log_loss=part("valid_log_loss", number, None),
-        measures=part("measures", numbers, {}),
-        confusion=part("confusion", lambda value, key: _confusion(value, key, len(classes), size, test_error), None),
-        wrong=part("wrong", lambda value, key: _wrong(value, key, size, test_error), None),
-        reliability=part("reliability", _reliability, None),
-        energies=part("energies", _energies, None),
-        curves=part("curves", _curves, {}),
-        extra=part("extra", _extra, {}),
-        mistakes=part("mistakes", lambda value, key: _mistakes(value, key, content.get("shape")), None),
-        filters=part("filters", _filters, None),
-        covariance=part("covariance", _covariance, None),
-        verdict=part("verdict", text, ""),
-        config=part("config", an_object, {}),
-        search=part("search", _search_of_cell, None),
-        trials=trials,
-        chosen=part("chosen", lambda value, key: _chosen(value, key, len(trials)), None),
-        recipe=part("recipe", an_object, None),
-        memory=part("memory", _memory, {}),
-        provenance=part("provenance", provenance, Provenance()),
+        return Cell(**found | {"error": found.get("error") or "failed, without a message"})
+    error = found["test_error"] = percent(content.get("test_error"), "test_error")
+    read(_PARTS_OF_GOOD)
+    n_test, n_classes, n_trials = found.get("n_test", 0), len(found.get("classes", ())), len(found.get("trials", ()))
+    read(
+        {
+            "confusion": lambda value, key: _confusion(value, key, n_classes, n_test, error),
+            "wrong": lambda value, key: _wrong(value, key, n_test, error),
+            "mistakes": lambda value, key: _mistakes(value, key, content.get("shape")),
+            "chosen": lambda value, key: _chosen(value, key, n_trials),
+        }
     )
+    return Cell(**found)
 
 
 def read_search(content: dict[str, Any]) -> Search:
@@ -668,3 +634,33 @@ def _search_of_cell(value: Any, key: str) -> dict[str, Any]:
     maybe(an_object(value, key).get("seconds"), "seconds")
     found: dict[str, Any] = value
     return found
+
+
+_PARTS_OF_ALL: dict[str, Callable[[Any, str], Any]] = {
+    **dict.fromkeys(("title", "profile", "data_label", "system_label", "apart", "error", "metric", "base"), text),
+    **dict.fromkeys(("device", "date"), text),
+    "published": percent,
+    "repeat": _repeat,
+    "seconds": numbers,
+    "versions": texts,
+}
+_PARTS_OF_GOOD: dict[str, Callable[[Any, str], Any]] = {
+    **dict.fromkeys(("n_train", "n_valid", "n_test"), whole),
+    **dict.fromkeys(("test_slice", "verdict"), text),
+    **dict.fromkeys(("test_log_loss", "valid_log_loss"), number),
+    **dict.fromkeys(("config", "recipe"), an_object),
+    "shape": a_shape,
+    "classes": lambda value, key: a_list(value, key, name),
+    "valid_error": percent,
+    "measures": numbers,
+    "reliability": _reliability,
+    "energies": _energies,
+    "curves": _curves,
+    "extra": _extra,
+    "filters": _filters,
+    "covariance": _covariance,
+    "search": _search_of_cell,
+    "trials": _attempts,
+    "memory": _memory,
+    "provenance": provenance,
+}

@@ -37,7 +37,8 @@ def measure_classes(system: System, model: Any, data: Dataset, pictures: bool) -
     wrong = predicted != data.y_test
     step = max(1, len(data.y_test) // HISTOGRAM_ROWS)
     calibration = None if log_proba is None else reliability(np.exp(log_proba.max(1)), ~wrong)
-    members = system.members(model, data.X_test)
+    energies = system.energies and system.energies(model, data.X_test[::step])
+    members = system.members and system.members(model, data.X_test)
     found: dict[str, Any] = {
         "classes": classes.tolist(),
         "test_error": _percent(wrong),
@@ -47,20 +48,21 @@ def measure_classes(system: System, model: Any, data: Dataset, pictures: bool) -
         "confusion": confusion_matrix(data.y_test, predicted, labels=classes),
         "wrong": wrong,
         "reliability": None if calibration is None else Reliability(**calibration),
-        "energies": histograms(system.energies(model, data.X_test[::step]), data.y_test[::step]),
-        "curves": {stage: curve_of(history) for stage, history in system.curves(model).items()},
+        "energies": None if energies is None else histograms(energies, data.y_test[::step]),
+        "curves": {stage: curve_of(each) for stage, each in (system.curves(model) if system.curves else {}).items()},
         "extra": {"members": [_percent(member != data.y_test) for member in members]} if members else {},
     }
     if pictures:
         found["mistakes"] = _mistakes(data, predicted, log_proba)
-        found["filters"] = {kind: as_filters(*given, data.shape) for kind, given in system.filters(model).items()}
+        filters = system.filters(model) if system.filters else {}
+        found["filters"] = {kind: as_filters(*given, data.shape) for kind, given in filters.items()}
     return found
 
 
 def _predict(system: System, model: Any, X: NDArray[np.float32]) -> tuple[Array | None, Labels]:
-    log_proba = system.log_proba(model, X)
-    if log_proba is None:
+    if system.log_proba is None:
         return None, np.asarray(model.predict(X))
+    log_proba = system.log_proba(model, X)
     return log_proba, model.classes_[log_proba.argmax(1)]
 
 
@@ -72,10 +74,8 @@ def _log_loss(log_proba: Array | None, labels: Labels) -> float | None:
     return None if log_proba is None else round(float(-log_proba[np.arange(len(labels)), labels].mean()), 6)
 
 
-def histograms(energies: Array | None, labels: Labels) -> Energies | None:
+def histograms(energies: Array, labels: Labels) -> Energies:
     """Histograms of the energies (n, K) of rows under their own class and under the others."""
-    if energies is None:
-        return None
     own = energies[np.arange(len(labels)), labels]
     others = energies[np.arange(energies.shape[1]) != labels[:, None]]
     low, high = np.quantile(np.concatenate([own, others]), [0.001, 0.999])

@@ -102,8 +102,8 @@ def one_by_one(system: "System", parts: Parts, configs: Sequence[Config], device
         if parts.y_valid.ndim == 2:
             p = model.predict_proba(parts.X_valid)
             return [_of_labels(config[0], p, parts.y_valid, time.perf_counter() - began)]
+        assert system.log_proba is not None
         log_proba = system.log_proba(model, parts.X_valid)
-        assert log_proba is not None
         return [_of_classes(config[0], log_proba, parts.y_valid, time.perf_counter() - began)]
 
     return [each for config in configs for each in or_each_alone([config], attempt, _failed, _FAILURES)]
@@ -115,29 +115,10 @@ def log_of_proba(model: Any, X: Rows) -> Array:
     return np.log(np.maximum(proba, 1e-300))
 
 
-def no_scores(model: Any, X: Rows) -> None:
-    """Of a system that has none."""
-
-
 def history(model: Any) -> dict[str, History]:
     """What happened in each stage of training."""
     found: dict[str, History] = model.history_
     return found
-
-
-def no_history(model: Any) -> dict[str, History]:  # noqa: ARG001
-    """Of a system that is not trained step by step."""
-    return {}
-
-
-def no_filters(model: Any) -> dict[str, tuple[Array, Labels]]:  # noqa: ARG001
-    """Of a system without weights to look at."""
-    return {}
-
-
-def no_members(model: Any, X: Rows) -> list[Labels]:  # noqa: ARG001
-    """Of a system that is no ensemble."""
-    return []
 
 
 @dataclass(frozen=True)
@@ -156,11 +137,12 @@ class System:
     on_gpu: bool = True
     random: bool = True  # whether another seed gives another result
     stops_early: bool = False  # whether `fit` takes the validation rows, too
-    log_proba: Callable[[Any, Rows], Array | None] = log_of_proba  # of the classes (n, K)
-    energies: Callable[[Any, Rows], Array | None] = no_scores  # of the classes (n, K)
-    curves: Callable[[Any], dict[str, History]] = history
-    filters: Callable[[Any], dict[str, tuple[Array, Labels]]] = no_filters  # weights (n, D) by kind, and their classes
-    members: Callable[[Any, Rows], list[Labels]] = no_members  # what the members of an ensemble predict, each alone
+    # What a fitted one has to show; None where it has nothing of the kind.
+    log_proba: Callable[[Any, Rows], Array] | None = log_of_proba  # of the classes (n, K)
+    energies: Callable[[Any, Rows], Array] | None = None  # of the classes (n, K)
+    curves: Callable[[Any], dict[str, History]] | None = history
+    filters: Callable[[Any], dict[str, tuple[Array, Labels]]] | None = None  # weights (n, D) by kind, and their classes
+    members: Callable[[Any, Rows], list[Labels]] | None = None  # what those of an ensemble predict, each alone
 
     @property
     def base(self) -> str:
@@ -284,7 +266,7 @@ def _svm_grid(
 
 #: the columns of tables whose rows have a class each
 CLASS_SYSTEMS: dict[str, System] = {
-    "svm": System(_svm, _svm_grid, on_gpu=False, random=False, log_proba=no_scores, curves=no_history),
+    "svm": System(_svm, _svm_grid, on_gpu=False, random=False, log_proba=None, curves=None),
     "rbm": network(RBMClassifier),
     "saa3": network(StackedAutoencoderClassifier),
     "gsm": network(GatedSoftmax),

@@ -13,6 +13,7 @@ from energate.autoencoder import Autoencoder
 from energate.errors import InputError
 from energate.estimators.network import Network, NetworkClassifier, at_least_0, epochs_of, fraction_of, whole_number
 from energate.estimators.progress import Reporter
+from energate.paper.baselines.shared import shared_of
 from energate.training import corrupt
 from energate.units import GatedUnits, MeanUnits
 
@@ -127,20 +128,7 @@ class StackedAutoencoderClassifier(NetworkClassifier):
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
-        super().__init__(
-            max_epochs=max_epochs,
-            learning_rate=learning_rate,
-            weight_decay=weight_decay,
-            batch_size=batch_size,
-            early_stopping=early_stopping,
-            validation_fraction=validation_fraction,
-            n_iter_no_change=n_iter_no_change,
-            monitor=monitor,
-            scaling=scaling,
-            device=device,
-            random_state=random_state,
-            verbose=verbose,
-        )
+        super().__init__(**shared_of(locals()))
         self.n_hidden = n_hidden
         self.n_layers = n_layers
         self.noise_level = noise_level
@@ -225,20 +213,7 @@ class DropoutMLP(NetworkClassifier):
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
-        super().__init__(
-            max_epochs=max_epochs,
-            learning_rate=learning_rate,
-            weight_decay=weight_decay,
-            batch_size=batch_size,
-            early_stopping=early_stopping,
-            validation_fraction=validation_fraction,
-            n_iter_no_change=n_iter_no_change,
-            monitor=monitor,
-            scaling=scaling,
-            device=device,
-            random_state=random_state,
-            verbose=verbose,
-        )
+        super().__init__(**shared_of(locals()))
         self.n_hidden = n_hidden
         self.dropout = dropout
         self.input_dropout = input_dropout
@@ -329,20 +304,7 @@ class GatedSoftmax(NetworkClassifier):
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
-        super().__init__(
-            max_epochs=max_epochs,
-            learning_rate=learning_rate,
-            weight_decay=weight_decay,
-            batch_size=batch_size,
-            early_stopping=early_stopping,
-            validation_fraction=validation_fraction,
-            n_iter_no_change=n_iter_no_change,
-            monitor=monitor,
-            scaling=scaling,
-            device=device,
-            random_state=random_state,
-            verbose=verbose,
-        )
+        super().__init__(**shared_of(locals()))
         self.n_hidden = n_hidden
         self.n_factors = n_factors
         self.input_dropout = input_dropout

@@ -10,6 +10,7 @@ from energate.errors import InputError
 from energate.estimators.network import Network, NetworkClassifier, at_least_0, epochs_of, fraction_of, whole_number
 from energate.estimators.progress import Reporter
 from energate.paper.baselines.networks import Perceptron, start_at_mean
+from energate.paper.baselines.shared import shared_of
 from energate.rbm import RBM
 from energate.units import MeanUnits
 
@@ -114,20 +115,7 @@ class RBMClassifier(NetworkClassifier):
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
-        super().__init__(
-            max_epochs=max_epochs,
-            learning_rate=learning_rate,
-            weight_decay=weight_decay,
-            batch_size=batch_size,
-            early_stopping=early_stopping,
-            validation_fraction=validation_fraction,
-            n_iter_no_change=n_iter_no_change,
-            monitor=monitor,
-            scaling=scaling,
-            device=device,
-            random_state=random_state,
-            verbose=verbose,
-        )
+        super().__init__(**shared_of(locals()))
         self.n_hidden = n_hidden
         self.n_gibbs = n_gibbs
         self.sample_visible = sample_visible

@@ -1,16 +1,29 @@
 """The sections of the report, one for each data set: differences, pictures, hyper-parameters, provenance."""
 
-from energate.paper.report._cells import Cell, Results, Search
-from energate.paper.report._compare import Comparison, Row, error_mean, origin_words
-from energate.paper.report._galleries import confusions, curves, energies, filters, mistakes, reliabilities
-from energate.paper.report._labels import choices, covariances, verdicts
-from energate.paper.report._pictures import escape
-from energate.paper.report._statistics import ERROR, Paired, mean_spread, paired
-from energate.paper.report._words import (
+from energate.paper.cell import Attempt, Cell, Search
+from energate.paper.report.comparing import (
+    ERROR,
+    Comparison,
+    Entry,
+    Paired,
+    Row,
+    error_mean,
+    mean_spread,
+    origin_words,
+    paired,
+)
+from energate.paper.report.pictures import confusions, covariances, curves, energies, filters, mistakes, reliabilities
+from energate.paper.report.results import Results
+from energate.paper.report.words import (
     ABSENT,
+    config_shown,
     config_words,
+    count,
+    differing,
     duration,
+    escape,
     fold,
+    mean_words,
     number,
     p_value,
     signed,
@@ -58,7 +71,7 @@ def data_section(comparison: Comparison, row: Row, results: Results, anchor: str
         fold("Training curves", curves(comparison, row)),
         fold("Mistakes", mistakes(comparison, row), "true → predicted"),
         fold("Parts and stages", _extra(comparison, row), "single members, before fine-tuning ..."),
-        fold("Verdicts of the refiners", verdicts(comparison, row)),
+        fold("Verdicts of the refiners", _verdicts(comparison, row)),
         fold("Hyper-parameters", _parameters(comparison, row, results)),
         fold("Log-loss, time and memory", _costs(comparison, row)),
         fold("Provenance and versions", _provenance(row)),
@@ -73,7 +86,7 @@ def _facts(row: Row) -> str:
         return ""
     facts = []
     for key, name in (("n_train", "training"), ("n_valid", "validation"), ("n_test", "test")):
-        found = [other.sizes[key] for other in row.cells if key in other.sizes]
+        found = [n for other in row.cells if (n := getattr(other, key)) is not None]
         if found:  # splits need not be of the same size
             facts.append(f"{' to '.join(dict.fromkeys(map(thousands, (min(found), max(found)))))} {name} rows")
     facts += [cell.test_slice] if cell.test_slice else []
@@ -130,7 +143,7 @@ def _by_row(found: Paired) -> list[str]:
     return [thousands(found.only_first), thousands(found.only_second), p_value(found.p)]
 
 
-# --- numbers -------------------------------------------------------------------------------------------------------
+# --- numbers -----------------------------------------------------------------------------------------------------
 
 
 def _extra(comparison: Comparison, row: Row) -> str:
@@ -167,37 +180,76 @@ def _parameters(comparison: Comparison, row: Row, results: Results) -> str:
         if cell is not None:
             other = sum(c.config != cell.config for c in entry.cells)
             note = f" ({cell.repeat} {cell.seed}; {other} other {cell.repeat}s have another)" if other else ""
-            blocks.append(f'<p class="code">{config_words(cell.config)}{note}</p>')
-        blocks.append(choices(entry))
+            blocks.append(f'<p class="code">{config_words(config_shown(cell.config))}{note}</p>')
+        blocks.append(_choices(entry))
         if search is not None:
             blocks.append(_trials(search))
         elif cell is not None and cell.search:
-            chosen = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in cell.search.items())
-            blocks.append(f'<p class="muted">Search: {escape(chosen)}.</p>')
+            chosen = [f"{key.replace('_', ' ')} {value}" for key, value in config_shown(cell.search).items()]
+            blocks.append(f'<p class="muted">Search: {escape(", ".join(chosen))}.</p>')
     return "".join(blocks)
 
 
 def _trials(search: Search) -> str:
-    same = {
-        key
-        for key in {key for trial in search.trials for key in trial.config}
-        if len({trial.config.get(key) for trial in search.trials}) == 1 and len(search.trials) > 1
-    }
+    """The trials of a search, best first."""
+    configs = differing([config_shown(trial.config) for trial in search.trials])
+
+    def rank(i: int) -> tuple[float, ...]:
+        worst, trial = float("inf"), search.trials[i]
+        values = (worst if value is None else value for value in (trial.valid_log_loss, trial.valid_error))
+        return (trial.failed, *values, i)
+
     rows = []
-    for trial in search.trials[:_MOST_TRIALS]:
-        config = config_words({key: value for key, value in trial.config.items() if key not in same})
-        chosen = " (chosen)" if trial.number == search.chosen else ""
-        error = f'<br><span class="bad">{escape(trial.error)}</span>' if trial.error else ""
+    for i in sorted(range(len(configs)), key=rank)[:_MOST_TRIALS]:
+        trial, chosen = search.trials[i], " (chosen)" if i == search.chosen else ""
+        error = f'<br><span class="bad">{escape(trial.error or "failed")}</span>' if trial.failed else ""
         time = ABSENT if trial.seconds is None else duration(trial.seconds)
+        loss, wrong = (ABSENT, ABSENT) if trial.failed else (number(trial.valid_log_loss, 4), number(trial.valid_error))
         rows.append(
-            f'<tr><th scope="row">{trial.number}{chosen}</th><td>{number(trial.log_loss, 4)}</td>'
-            f"<td>{number(trial.error_percent)}</td><td>{time}</td>"
-            f'<td class="code">{config}{error}</td></tr>'
+            f'<tr><th scope="row">{i}{chosen}</th><td>{loss}</td><td>{wrong}</td><td>{time}</td>'
+            f'<td class="code">{config_words(configs[i])}{error}</td></tr>'
         )
     by = f", chosen by {search.chosen_by}" if search.chosen_by else ""
     caption = f"{len(search.trials)} trials{by}; what they have in common is left out."
     head = ["trial", "validation log-loss", "validation error, %", "time", "configuration"]
     return fold(f"Search: {len(search.trials)} trials", table(head, rows, caption, text=(0, 4))) if rows else ""
+
+
+def _choices(entry: Entry) -> str:
+    """Which configurations were chosen how often, where each repeat chose its own."""
+    tried: dict[tuple[tuple[str, str], ...], list[Attempt]] = {}
+    times: dict[tuple[tuple[str, str], ...], int] = {}
+    for cell in entry.cells:
+        for i, trial in enumerate(cell.trials):
+            key = tuple(config_shown(trial.config).items())
+            tried.setdefault(key, []).append(trial)
+            times[key] = times.get(key, 0) + (i == cell.chosen)
+    if not tried:
+        return ""
+    good = {key: [trial for trial in trials if not trial.failed] for key, trials in tried.items()}
+
+    def rank(key: tuple[tuple[str, str], ...]) -> tuple[float, ...]:
+        errors = [trial.valid_error for trial in good[key] if trial.valid_error is not None]
+        return -times[key], mean_spread(errors)[0] if errors else float("inf")
+
+    shown = dict(zip(tried, differing([dict(key) for key in tried]), strict=True))
+    rows = [
+        f"<tr><td>{times[key]}</td><td>{len(tried[key])}</td><td>{len(tried[key]) - len(good[key]) or ABSENT}</td>"
+        f"<td>{mean_words([trial.valid_error for trial in good[key]], 2)}</td>"
+        f"<td>{mean_words([trial.valid_log_loss for trial in good[key]], 4)}</td>"
+        f'<td class="code">{config_words(shown[key])}</td></tr>'
+        for key in sorted(tried, key=rank)[:_MOST_TRIALS]
+    ]
+    repeat = entry.cells[0].repeat
+    n = sum(bool(cell.trials) for cell in entry.cells)
+    more = f" Of {len(tried)} configurations the first {_MOST_TRIALS}." if len(tried) > _MOST_TRIALS else ""
+    caption = (
+        f"Chosen anew in each {repeat}, on its validation rows; means over the {repeat}s in which a configuration was "
+        f"tried. What all have in common is left out.{more}"
+    )
+    head = ["chosen", "tried", "failed", "validation error, %", "validation log-loss", "configuration"]
+    title = f"Chosen in {count(n, repeat)}: {sum(map(bool, times.values()))} of {len(tried)} configurations"
+    return fold(title, table(head, rows, caption, text=(5,)))
 
 
 def _costs(comparison: Comparison, row: Row) -> str:
@@ -206,13 +258,13 @@ def _costs(comparison: Comparison, row: Row) -> str:
         if not entry.cells:
             continue
         columns = [
-            _mean([cell.valid_error for cell in entry.cells], 2),
-            _mean([cell.valid_log_loss for cell in entry.cells], 4),
-            _mean([cell.test_log_loss for cell in entry.cells], 4),
-            _mean([cell.seconds.get("fit") for cell in entry.cells], 1),
-            _mean([cell.seconds.get("predict") for cell in entry.cells], 2),
-            _mean([cell.memory.get("device_peak_mib") for cell in entry.cells], 0),
-            _mean([cell.memory.get("host_peak_mib") for cell in entry.cells], 0),
+            mean_words([cell.valid_error for cell in entry.cells], 2),
+            mean_words([cell.valid_log_loss for cell in entry.cells], 4),
+            mean_words([cell.test_log_loss for cell in entry.cells], 4),
+            mean_words([cell.seconds.get("fit") for cell in entry.cells], 1),
+            mean_words([cell.seconds.get("predict") for cell in entry.cells], 2),
+            mean_words([cell.memory.get("device_peak_mib") for cell in entry.cells], 0),
+            mean_words([cell.memory.get("host_peak_mib") for cell in entry.cells], 0),
         ]
         values = "".join(f"<td>{value}</td>" for value in columns)
         rows.append(f'<tr><th scope="row">{escape(comparison.systems[system])}</th>{values}</tr>')
@@ -221,18 +273,13 @@ def _costs(comparison: Comparison, row: Row) -> str:
     return table(head, rows, f"Means over {comparison.repeat}s; memory at its peak.") if rows else ""
 
 
-def _mean(values: list[float | None], digits: int) -> str:
-    found = [value for value in values if value is not None]
-    return number(mean_spread(found)[0], digits) if found else ABSENT
-
-
 def _provenance(row: Row) -> str:
     blocks = []
     groups: dict[tuple[tuple[str, str], ...], list[Cell]] = {}
     for cell in row.cells:
         facts = [*cell.provenance.words.items(), *cell.provenance.source.items()]
         facts += [(f"sha256 of {key}", value) for key, value in cell.provenance.hashes.items()]
-        facts += [(f"version of {key}", value) for key, value in cell.versions.items()]
+        facts += [(f"version of {key}", value) for key, value in sorted(cell.versions.items())]
         facts += [("device", cell.device)] if cell.device else []
         groups.setdefault(tuple(facts), []).append(cell)
     for facts_of, cells in groups.items():
@@ -241,3 +288,21 @@ def _provenance(row: Row) -> str:
         who = "All results" if len(groups) == 1 else f"System and {cells[0].repeat}: {names}"
         blocks.append(table(["what", "value"], lines, who, text=(0, 1)) if lines else "")
     return "".join(blocks)
+
+
+def _verdicts(comparison: Comparison, row: Row) -> str:
+    """What refiners said of themselves, each time they were fitted."""
+    rows = []
+    for system, entry in row.entries.items():
+        for cell in entry.cells:
+            if not cell.verdict:
+                continue
+            gate, steps = (cell.extra.get(key) for key in ("gate", "n_steps"))
+            rows.append(
+                f'<tr><th scope="row">{escape(comparison.systems[system])}</th><td>{cell.seed}</td>'
+                f"<td>{number(gate) if isinstance(gate, int | float) else ABSENT}</td>"
+                f"<td>{number(steps, 0) if isinstance(steps, int | float) else ABSENT}</td>"
+                f'<td class="text">{escape(cell.verdict)}</td></tr>'
+            )
+    caption = "What a refiner says of itself when it is fitted; the test rows have no part in it."
+    return table(["system", comparison.repeat, "gate", "steps", "verdict"], rows, caption, text=(0, 4)) if rows else ""
