@@ -87,6 +87,18 @@ class Scaler:
             return (X - self.offset) / self.size
 
 
+@dataclass(frozen=True)
+class Gain:
+    """What refining brings on the rows held out, in points of the objective, and the standard error of that mean."""
+
+    mean: float
+    standard_error: float
+    objective: str
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.2f} +- {self.standard_error:.2f} points ({self.objective})"
+
+
 def _none(X: Array, _: Array) -> Scaler:
     return Scaler(np.zeros(X.shape[1]), np.ones(X.shape[1]))
 

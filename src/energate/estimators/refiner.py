@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from energate.errors import InputError
 from energate.estimators.bases import all_scores, calibrated, fit_with_unseen_scores, label_scores, varying
-from energate.estimators.edge import SCALINGS, Array, FittedMixin, default_size, draw_seed, resolve_device
+from energate.estimators.edge import SCALINGS, Array, FittedMixin, Gain, default_size, draw_seed, resolve_device
 from energate.estimators.methods import METHODS, Refinement
 from energate.estimators.mlp import LabelMLP
 from energate.estimators.network import whole_number
@@ -29,18 +29,6 @@ from energate.training.sets import OBJECTIVES, LabelSets
 
 T_LIMIT = 12.0
 FLAT = 1e-3  # the slope of scores that say nothing
-
-
-@dataclass(frozen=True)
-class Gain:
-    """What refining brings on the rows held out, in points of the objective, and the standard error of that mean."""
-
-    mean: float
-    standard_error: float
-    objective: str
-
-    def __str__(self) -> str:
-        return f"{self.mean:+.2f} +- {self.standard_error:.2f} points ({self.objective})"
 
 
 @dataclass(frozen=True)

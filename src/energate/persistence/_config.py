@@ -16,8 +16,7 @@ import torch
 
 import energate
 from energate.errors import InputError
-from energate.estimators.edge import Scaler
-from energate.estimators.refiner import Gain
+from energate.estimators.edge import Gain, Scaler
 from energate.persistence._store import BASE, CONFIG, WEIGHTS
 from energate.tables import Columns
 from energate.views import KINDS

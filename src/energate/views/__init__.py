@@ -3,6 +3,7 @@
 from energate.views import classes, labels, pairs, refiner, scorer  # they register themselves
 from energate.views.checking import check
 from energate.views.explaining import account_of, check_explainable, describe, explain, trajectory
+from energate.views.tabular import apply_table, fit_table
 from energate.views.view import KINDS, Command, Output, View, register, register_installed, view_of
 
 __all__ = [
@@ -11,11 +12,13 @@ __all__ = [
     "Output",
     "View",
     "account_of",
+    "apply_table",
     "check",
     "check_explainable",
     "classes",
     "describe",
     "explain",
+    "fit_table",
     "labels",
     "pairs",
     "refiner",
