@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
+from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.estimator_checks import check_estimator
 
 from energate.datasets import make_image_pairs, transform_images
@@ -53,7 +54,7 @@ def test_images_are_normalised_and_follow_their_number(kind: str) -> None:
     for images in (X, Y):
         np.testing.assert_allclose(images[:, seen].mean(1), 0, atol=1e-5)
         np.testing.assert_allclose(images[:, seen].std(1), 1, atol=1e-5)
-    np.testing.assert_array_equal(transform_images(X, t, kind), Y)
+    np.testing.assert_allclose(transform_images(X, t, kind), Y, atol=1e-5)
     assert set(t) == set(range(49 if kind == "shift" else 12))
 
 
@@ -81,8 +82,8 @@ def test_images_may_be_given() -> None:
     digits = load_digits().data
     X, _, _ = make_image_pairs(300, "shift", images=digits, max_shift=1, seed=0)
     assert X.shape == (300, 64)
-    known = {image.tobytes() for image in np.round(transform_images(digits, np.full(len(digits), 4), max_shift=1), 3)}
-    assert {image.tobytes() for image in np.round(X, 3)} <= known
+    known = transform_images(digits, np.full(len(digits), 4), max_shift=1)
+    assert NearestNeighbors(n_neighbors=1).fit(known).kneighbors(X)[0].max() < 1e-3  # distances
     assert not make_image_pairs(3, images=np.ones((1, 49)))[0].any()  # a blank image stays blank
 
 
@@ -175,7 +176,7 @@ def test_data_frames_keep_their_columns() -> None:
 def test_one_column_may_be_flat(relation: str) -> None:
     X, Y = rows(n_y=1)
     model = quick(relation).fit(X, Y[:, 0])
-    np.testing.assert_array_equal(model.score_pairs(X, Y[:, 0]), quick(relation).fit(X, Y).score_pairs(X, Y))
+    np.testing.assert_allclose(model.score_pairs(X, Y[:, 0]), quick(relation).fit(X, Y).score_pairs(X, Y), rtol=1e-9, atol=1e-9)
     assert model.apply(X, Y[:, 0], X).shape == (60, 1)
 
 

@@ -146,7 +146,7 @@ def _write(
     """Write every batch with its new columns: the number of rows, and the names of the new columns."""
     from energate.tables import CellError
     from energate.tables.reading import n_rows
-    from energate.tables.writing import open_writer
+    from energate.tables.writing import as_printed, open_writer
 
     done, names = 0, list[str]()
     with open_writer(kind.lower(), file, source) as writer:
@@ -161,7 +161,7 @@ def _write(
             if not names:
                 names = list(new)
                 _check_clash(names, source.names, prefix)
-            writer.write({**_carried(batch, columns, kind.lower()), **new})
+            writer.write({**_carried(batch, columns, kind.lower()), **as_printed(new, kind.lower())})
             done += len(X)
             tell(done)
         if not done:
