@@ -600,7 +600,7 @@ def test_a_reader_that_leaves_ends_the_run_quietly(scorer: Path, big: Path) -> N
 
 @pytest.mark.slow
 def test_a_large_file_takes_no_more_memory_than_a_small_one(scorer: Path) -> None:
-    megabytes = 1000
+    megabytes = 300
     watch = (
         "import resource, subprocess, sys\n"
         "subprocess.run([sys.executable, '-m', 'energate', *sys.argv[1:]], check=True)\n"

@@ -375,7 +375,7 @@ def test_fit_leaves_the_world_as_it_was(case) -> None:
 
 
 @each
-def test_fits_repeat_bit_for_bit_and_in_threads_to_rounding(case) -> None:
+def test_fits_repeat_bit_for_bit_alone_twice_and_in_threads(case) -> None:
     alone = case.scores(case.fit(X_MANY, Y_MANY), X_MANY)
     twice = case.fit(X, y).fit(X_MANY, X_MANY if case.pairs else Y_MANY)
     np.testing.assert_array_equal(case.scores(twice, X_MANY), alone)

@@ -250,7 +250,7 @@ def rows_of(file: Path, query: str) -> int:
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_killed_search_goes_on(sampler, tmp_path) -> None:
     file = tmp_path / "search.db"
-    process = subprocess.Popen([sys.executable, "-c", KILLED, sampler, str(file), str(Path(__file__).parents[1])])
+    process = subprocess.Popen([sys.executable, "-c", KILLED, sampler, str(file), str(Path(__file__).parent)])
     try:
         count = 0
         give_up = time.monotonic() + 60
