@@ -58,7 +58,7 @@ def test_every_part_stays_conservative_through_all_stages(kind, reading) -> None
 
 def test_it_learns_and_its_probabilities_agree_with_its_energies() -> None:
     X, y = load_breast_cancer(return_X_y=True)
-    model = EnergyClassifier(random_state=0).fit(X[:400], y[:400])
+    model = EnergyClassifier(generative_weight=0.1, random_state=0).fit(X[:400], y[:400])
     assert model.score(X[400:], y[400:]) > 0.93
     energies, p = model.energies(X[400:]), model.predict_proba(X[400:])
     expected = np.exp(energies - energies.max(1, keepdims=True))
@@ -157,7 +157,7 @@ def test_only_the_sharp_member_learns_faster_unless_told_otherwise() -> None:
 
 def test_rows_far_from_all_classes_are_rejected() -> None:
     X, y = blobs(600)
-    model = EnergyClassifier("mean", random_state=0).fit(X, y)
+    model = EnergyClassifier("mean", **QUICK).fit(X, y)
     assert model.rejects(X, 0.05).mean() < 0.15
     assert model.rejects(X + 1000.0).all()
     with pytest.raises(InputError, match="`rate`"):

@@ -131,9 +131,8 @@ def test_unknown_transformations_are_refused(t: list[Any]) -> None:
 # --- scikit-learn's rules -----------------------------------------------------------------------------------------
 
 
-@both_relations
-def test_scikit_learn_checks(relation: str) -> None:
-    results = check_estimator(quick(relation, max_epochs=2), on_fail=None, on_skip=None)
+def test_scikit_learn_checks() -> None:
+    results = check_estimator(quick(max_epochs=2), on_fail=None, on_skip=None)
     assert not [result for result in results if result["status"] == "failed"]
     assert sum(result["status"] == "passed" for result in results) > 35
 

@@ -282,7 +282,7 @@ def test_the_same_random_state_gives_the_same_result_twice() -> None:
 
 
 def test_the_default_base_is_a_network_of_our_own() -> None:
-    X, Y = rows(300)
+    X, Y = rows(100)
     model = EnergyRefiner(**QUICK, cv=2).fit(X, Y)
     assert type(model.base_).__name__ == "LabelMLP"
     assert exact(model.predict(X), Y) > 0.3

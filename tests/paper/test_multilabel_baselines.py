@@ -204,7 +204,7 @@ def test_chains_are_the_mean_of_scikit_learn_s_chains_in_different_orders() -> N
 # --- Platt's sigmoid and support vector machines ---------------------------------------------------------------
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 9999), n=st.integers(3, 60), scale=st.sampled_from([1e-3, 1.0, 1e4]))
 def test_platt_s_sigmoids_minimise_the_cross_entropy_of_smoothed_targets(seed, n, scale) -> None:
     rng = np.random.default_rng(seed)
