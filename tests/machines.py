@@ -39,7 +39,9 @@ def run(settings: dict[str, str], number: int, options: list[str]) -> int:
 if __name__ == "__main__":
     failed = []
     for number, (name, settings) in enumerate(MACHINES.items(), 1):
-        print(f"== {name}: {' '.join(f'{key}={value!r}' for key, value in settings.items())}, order {number}", flush=True)
+        print(
+            f"== {name}: {' '.join(f'{key}={value!r}' for key, value in settings.items())}, order {number}", flush=True
+        )
         start = time.monotonic()
         if run(settings, number, sys.argv[1:]):
             failed.append(name)

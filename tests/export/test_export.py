@@ -191,7 +191,9 @@ def test_a_refiner(file: Path, relation: str, method: str, objective: str, base:
         p, best = model.refine(scores, rows)
         np.testing.assert_allclose(found["probabilities"], p, atol=1e-4)
         said = model._decide(p, best)
-        assert_labels(found["labels"], said, np.abs(p - model.threshold_) > 1e-4 if objective == "hamming" else said >= 0)
+        assert_labels(
+            found["labels"], said, np.abs(p - model.threshold_) > 1e-4 if objective == "hamming" else said >= 0
+        )
         t = np.clip(model.slope_ * scores + model.offset_, -T_LIMIT, T_LIMIT)
         np.testing.assert_allclose(found["base"], 1 / (1 + np.exp(-t)), atol=1e-5)
     assert np.abs(found["base"] - found["probabilities"]).max() > 1e-4  # it was refined

@@ -328,7 +328,9 @@ def test_accounts_of_rows(classifiers: list[EnergyClassifier], scorer: EnergySco
     found = account_of(model, ROWS[0])
     said = explain(model, ROWS[:1])
     assert found["prediction"] == said["predictions"][0]
-    assert [each["probability"] for each in found["classes"]] == said["probabilities"][0].tolist()
+    assert [each["probability"] for each in found["classes"]] == pytest.approx(
+        said["probabilities"][0].tolist(), rel=1e-9
+    )
     changes = np.abs(said["reconstructions"][0, 1] - ROWS[0]) / model.scaler_.size
     told = found["classes"][1]["changes"]
     assert [each["column"] for each in told] == [f"x{i}" for i in np.argsort(-changes)[:2]]
