@@ -1,6 +1,6 @@
 # Two verbs matter: `make demo` and `make test`.  Both do all the set-up, once.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test lint types unit docs format bench compare clean
+.PHONY: help setup demo serve test lint types unit machines docs format bench compare clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -33,15 +33,19 @@ serve: $(INSTALLED)  ## the page in a browser: draw a digit, see its energies (h
 
 test: lint types unit  ## lint, types and tests
 
-lint: $(INSTALLED)  ## ruff: rules and format
+lint: $(INSTALLED)  ## ruff: rules and format; the layers of the package
 	@$(RUN) -m ruff check .
 	@$(RUN) -m ruff format --check --quiet .
+	@$(VENV)/bin/lint-imports
 
 types: $(INSTALLED)  ## mypy
 	@$(RUN) -m mypy
 
 unit: $(INSTALLED)  ## the tests alone
 	@$(RUN) -m pytest -q -n auto --dist worksteal
+
+machines: $(INSTALLED)  ## the quick part of the tests with the kernels, threads and orders of other machines
+	@$(RUN) tests/machines.py
 
 docs: $(INSTALLED)  ## build the documentation, its gallery executed; goes to docs/_build/html
 	@$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements-docs.txt

@@ -70,26 +70,29 @@ def estimators() -> dict[str, tuple[Any, str]]:
     return found
 
 
+def said_by(estimator: Any, kind: str) -> list[Any]:
+    """What an estimator says of the first rows when it is fitted to all."""
+    X, y, Y = rows()
+    target = {"nothing": (), "classes": (y,), "labels": (Y,), "itself": (X[:, :3],)}[kind]
+    model = estimator.fit(X, *target)
+    if kind == "nothing":
+        said = model.score_samples(X)
+    elif kind == "itself":
+        said = model.score_pairs(X, X[:, :3])
+    else:
+        said = model.predict_proba(X)
+    found: list[Any] = np.asarray(said)[:N_SHOWN].tolist()
+    return found
+
+
 def predictions() -> dict[str, list[Any]]:
     """What every estimator says of the first rows."""
-    torch.set_num_threads(1)
-    X, y, Y = rows()
-    found = {}
-    for name, (estimator, kind) in estimators().items():
-        target = {"nothing": (), "classes": (y,), "labels": (Y,), "itself": (X[:, :3],)}[kind]
-        model = estimator.fit(X, *target)
-        if kind == "nothing":
-            said = model.score_samples(X)
-        elif kind == "itself":
-            said = model.score_pairs(X, X[:, :3])
-        else:
-            said = model.predict_proba(X)
-        found[name] = np.asarray(said)[:N_SHOWN].tolist()
-    return found
+    return {name: said_by(*case) for name, case in estimators().items()}
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
     now = predictions()
     if "--write" in sys.argv:
         PLACE.write_text(json.dumps(now, indent=1) + "\n")

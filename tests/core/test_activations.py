@@ -130,14 +130,14 @@ def test_every_activation_has_its_constants_in_the_tables() -> None:
 def test_the_potential_at_0_is_the_tabulated_constant(name: str) -> None:
     """Item 2."""
     potential = ALL_ACTIVATIONS[name].potential(torch.zeros(1, dtype=torch.float64))
-    assert abs(float(potential) - CONSTANTS[name][0]) <= 1e-15
+    assert abs(float(potential) - CONSTANTS[name][0]) <= 1e-14
 
 
 @pytest.mark.parametrize("name", SOFTMAX_CONSTANTS)
 def test_softmax_has_one_potential_per_group(name: str) -> None:
     """Item 2: tau log M for each group of M."""
     potential = ALL_ACTIVATIONS[name].potential(torch.zeros(8, dtype=torch.float64))
-    assert float(potential) == pytest.approx(SOFTMAX_CONSTANTS[name], rel=1e-15)
+    assert float(potential) == pytest.approx(SOFTMAX_CONSTANTS[name], rel=1e-14)
 
 
 @each_activation
@@ -203,7 +203,7 @@ def test_softplus_by_log1p_and_abs_has_no_slope_at_0() -> None:
     assert not slope_is_right(trap, torch.sigmoid)
     zero = torch.zeros(1, 1, dtype=torch.float64)
     assert derivatives(trap, zero)[1] == 0
-    assert derivatives(SIGMOID.potential, zero)[1] == 0.5
+    assert derivatives(SIGMOID.potential, zero)[1].item() == pytest.approx(0.5, rel=1e-14)
 
 
 def test_torch_softplus_is_off_above_its_threshold() -> None:
@@ -242,7 +242,7 @@ def test_softsign_by_abs_loses_its_curvature_at_0() -> None:
     trap = summed(lambda u: u.abs() - torch.log1p(u.abs()))
     assert slope_is_right(trap, F.softsign)
     assert curvature_at_0(trap) == 0
-    assert curvature_at_0(ACTIVATIONS["softsign"].potential) == 1
+    assert curvature_at_0(ACTIVATIONS["softsign"].potential) == pytest.approx(1, rel=1e-14)
 
 
 # --- the attributes ----------------------------------------------------------------------------------------
@@ -251,8 +251,8 @@ def test_softsign_by_abs_loses_its_curvature_at_0() -> None:
 @each_activation
 def test_bounds_hold_the_values(activation: Activation) -> None:
     values = activation.f(in_rows(POINTS))
-    assert values.min() >= activation.bounds[0]
-    assert values.max() <= activation.bounds[1]
+    assert values.min() >= activation.bounds[0] - 1e-12  # some are attained
+    assert values.max() <= activation.bounds[1] + 1e-12
 
 
 @each_elementwise
@@ -261,7 +261,7 @@ def test_slope_min_is_the_least_slope(name: str) -> None:
     activation = ELEMENTWISE[name]
     u = POINTS.clone().requires_grad_()
     (slope,) = torch.autograd.grad(activation.f(u).sum(), u)
-    assert slope.min() >= activation.slope_min
+    assert slope.min() >= activation.slope_min - 1e-12
     if math.isfinite(activation.slope_min):
         assert slope.min() <= activation.slope_min + 2e-3
 
@@ -271,7 +271,7 @@ def test_the_jacobian_of_softmax_is_symmetric_and_positive(name: str) -> None:
     activation = ALL_ACTIVATIONS[name]
     u = in_rows(torch.linspace(-3, 3, 20, dtype=torch.float64)) * 2
     J = torch.func.vmap(torch.func.jacrev(activation.f))(u)
-    torch.testing.assert_close(J, J.mT, rtol=0, atol=1e-15)
+    torch.testing.assert_close(J, J.mT, rtol=0, atol=1e-14)
     assert torch.linalg.eigvalsh(J).min() >= activation.slope_min - 1e-12
 
 
@@ -320,7 +320,7 @@ def test_the_gradient_of_the_conjugate_is_the_inverse(output: OutputActivation, 
 @each_output
 def test_the_conjugate_is_convex(output: OutputActivation, v: Tensor) -> None:
     w = v.flip(0)
-    assert ((output.conjugate(v) + output.conjugate(w)) / 2 >= output.conjugate((v + w) / 2) - 1e-14).all()
+    assert ((output.conjugate(v) + output.conjugate(w)) / 2 >= output.conjugate((v + w) / 2) - 1e-12).all()
 
 
 @each_output
@@ -336,7 +336,7 @@ def test_the_divergence_is_0_only_where_the_target_is_met(output: OutputActivati
     least = (v - output.f(p)).square().sum(-1) / (2 * lipschitz)
     assert least.min() > 1e-3
     assert (output.divergence(p, v) >= least - 1e-12).all()
-    assert output.divergence(p, output.f(p)).abs().max() <= 1e-13
+    assert output.divergence(p, output.f(p)).abs().max() <= 1e-12
 
 
 def test_cross_entropy_is_finite_at_binary_targets_and_huge_logits() -> None:

@@ -177,7 +177,7 @@ def test_how_far_images_move_and_that_rows_of_columns_stay() -> None:
 
 @pytest.mark.slow
 def test_scikit_learn_finds_no_fault() -> None:
-    model = small(n_hidden=16, max_epochs=60, learning_rate=1e-2, random_state=None)
+    model = small(n_hidden=16, max_epochs=30, learning_rate=2e-2, random_state=None)
     results = check_estimator(model, on_fail=None, on_skip=None)
     assert [result["check_name"] for result in results if result["status"] == "failed"] == []
     assert len(results) > 40

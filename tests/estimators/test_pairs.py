@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
+from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.estimator_checks import check_estimator
 
 from energate.conservative import check_conservative
@@ -53,7 +54,7 @@ def test_images_are_normalised_and_follow_their_number(kind: str) -> None:
     for images in (X, Y):
         np.testing.assert_allclose(images[:, seen].mean(1), 0, atol=1e-5)
         np.testing.assert_allclose(images[:, seen].std(1), 1, atol=1e-5)
-    np.testing.assert_array_equal(transform_images(X, t, kind), Y)
+    np.testing.assert_allclose(transform_images(X, t, kind), Y, atol=1e-5)
     assert set(t) == set(range(49 if kind == "shift" else 12))
 
 
@@ -81,8 +82,8 @@ def test_images_may_be_given() -> None:
     digits = load_digits().data
     X, _, _ = make_image_pairs(300, "shift", images=digits, max_shift=1, seed=0)
     assert X.shape == (300, 64)
-    known = {image.tobytes() for image in np.round(transform_images(digits, np.full(len(digits), 4), max_shift=1), 3)}
-    assert {image.tobytes() for image in np.round(X, 3)} <= known
+    known = transform_images(digits, np.full(len(digits), 4), max_shift=1)
+    assert NearestNeighbors(n_neighbors=1).fit(known).kneighbors(X)[0].max() < 1e-3  # distances
     assert not make_image_pairs(3, images=np.ones((1, 49)))[0].any()  # a blank image stays blank
 
 
@@ -130,9 +131,8 @@ def test_unknown_transformations_are_refused(t: list[Any]) -> None:
 # --- scikit-learn's rules -----------------------------------------------------------------------------------------
 
 
-@both_relations
-def test_scikit_learn_checks(relation: str) -> None:
-    results = check_estimator(quick(relation, max_epochs=2), on_fail=None, on_skip=None)
+def test_scikit_learn_checks() -> None:
+    results = check_estimator(quick(max_epochs=2), on_fail=None, on_skip=None)
     assert not [result for result in results if result["status"] == "failed"]
     assert sum(result["status"] == "passed" for result in results) > 35
 
@@ -175,7 +175,9 @@ def test_data_frames_keep_their_columns() -> None:
 def test_one_column_may_be_flat(relation: str) -> None:
     X, Y = rows(n_y=1)
     model = quick(relation).fit(X, Y[:, 0])
-    np.testing.assert_array_equal(model.score_pairs(X, Y[:, 0]), quick(relation).fit(X, Y).score_pairs(X, Y))
+    np.testing.assert_allclose(
+        model.score_pairs(X, Y[:, 0]), quick(relation).fit(X, Y).score_pairs(X, Y), rtol=1e-9, atol=1e-9
+    )
     assert model.apply(X, Y[:, 0], X).shape == (60, 1)
 
 
@@ -233,8 +235,8 @@ def test_with_unit_scaling_what_lies_beyond_counts_as_the_end() -> None:
     far, end = model.score_pairs(X[:1] + 1e3, Y[:1] + 1e3), model.score_pairs(X.max(0)[None], Y.max(0)[None])
     np.testing.assert_allclose(far, end)
     x, y = model.reconstruct(X, Y)
-    assert ((x >= X.min(0)) & (x <= X.max(0))).all()
-    assert ((y >= Y.min(0)) & (y <= Y.max(0))).all()
+    assert ((x >= X.min(0) - 1e-9) & (x <= X.max(0) + 1e-9)).all()
+    assert ((y >= Y.min(0) - 1e-9) & (y <= Y.max(0) + 1e-9)).all()
 
 
 @both_relations

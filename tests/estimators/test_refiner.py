@@ -44,9 +44,8 @@ def exact(predicted: NDArray[Any], Y: NDArray[Any]) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["sets", "ascent"])
-def test_scikit_learn_finds_no_fault(method: str) -> None:
-    results = check_estimator(EnergyRefiner(logistic(), method=method, max_epochs=5), on_fail=None, on_skip=None)
+def test_scikit_learn_finds_no_fault() -> None:
+    results = check_estimator(EnergyRefiner(logistic(), max_epochs=2, cv=2), on_fail=None, on_skip=None)
     assert [result["check_name"] for result in results if result["status"] == "failed"] == []
     assert len(results) > 50
 
@@ -273,7 +272,7 @@ def test_labels_that_never_change_one_label_and_sparse_labels() -> None:
     assert one.predict(X).shape == (400, 1)
     dense = EnergyRefiner(logistic(), **QUICK).fit(X, Y[:, :5])
     thin = EnergyRefiner(logistic(), **QUICK).fit(X, sparse.csr_matrix(Y[:, :5]))
-    np.testing.assert_array_equal(dense.predict_proba(X), thin.predict_proba(X))
+    np.testing.assert_allclose(dense.predict_proba(X), thin.predict_proba(X), rtol=1e-5, atol=1e-6)
 
 
 def test_the_same_random_state_gives_the_same_result_twice() -> None:
@@ -283,7 +282,7 @@ def test_the_same_random_state_gives_the_same_result_twice() -> None:
 
 
 def test_the_default_base_is_a_network_of_our_own() -> None:
-    X, Y = rows(300)
+    X, Y = rows(100)
     model = EnergyRefiner(**QUICK, cv=2).fit(X, Y)
     assert type(model.base_).__name__ == "LabelMLP"
     assert exact(model.predict(X), Y) > 0.3

@@ -37,10 +37,9 @@ def auc(scorer: EnergyScorer, normal: np.ndarray, outliers: np.ndarray) -> float
 # --- scikit-learn's rules --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("units", KINDS)
 @pytest.mark.filterwarnings("default")
-def test_scikit_learns_checks(units: str) -> None:
-    results = check_estimator(quick(units, max_epochs=10), on_fail=None, on_skip=None)
+def test_scikit_learns_checks() -> None:
+    results = check_estimator(quick(max_epochs=10), on_fail=None, on_skip=None)
     assert len(results) > 40
     assert not [(r["check_name"], r["exception"]) for r in results if r["status"] not in ("passed", "skipped")]
 
@@ -124,8 +123,10 @@ def test_digits_with_sigmoid_outputs() -> None:
     scorer = EnergyScorer("mean", scaling="unit", noise="masking", random_state=0).fit(normal[::2])
     assert auc(scorer, normal[1::2], X[y != 3]) > 0.9
     beyond = 2 * X.max(axis=0, keepdims=True)
-    np.testing.assert_array_equal(
-        scorer.score_samples(beyond), scorer.score_samples(normal[::2].max(axis=0, keepdims=True).clip(beyond / 2))
+    np.testing.assert_allclose(
+        scorer.score_samples(beyond),
+        scorer.score_samples(normal[::2].max(axis=0, keepdims=True).clip(beyond / 2)),
+        rtol=1e-9,
     )
     assert np.isfinite(scorer.score_samples(beyond)).all()
 
@@ -135,7 +136,9 @@ def test_the_scale_of_the_data_does_not_matter(scale: float) -> None:
     X = normal_rows(120)
     plain, scaled = quick().fit(X), quick().fit(X * scale)
     np.testing.assert_allclose(scaled.score_samples(X * scale), plain.score_samples(X), rtol=1e-3, atol=1e-3)
-    np.testing.assert_array_equal(scaled.predict(X * scale), plain.predict(X))
+    clear = np.abs(plain.decision_function(X)) > 1e-2
+    assert clear.mean() > 0.9
+    np.testing.assert_array_equal(scaled.predict(X * scale)[clear], plain.predict(X)[clear])
 
 
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,18 @@ def run(path: Path, **inputs: NDArray[Any]) -> dict[str, NDArray[Any]]:
     return dict(zip([each.name for each in session.get_outputs()], outputs, strict=True))
 
 
+def sure(probabilities: NDArray[Any]) -> NDArray[np.bool_]:
+    """Rows whose two likeliest classes are further apart than rounding to float32 may take them."""
+    second, first = np.sort(probabilities, 1)[:, -2:].T
+    return first - second > 1e-3
+
+
+def assert_labels(found: NDArray[Any], expected: NDArray[Any], clear: NDArray[np.bool_]) -> None:
+    """Equal wherever the decision is a clear one, as nearly all are."""
+    assert clear.mean() > 0.8
+    np.testing.assert_array_equal(found[clear], expected[clear])
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "model.onnx"
@@ -88,7 +100,7 @@ def test_a_classifier(file: Path, options: dict[str, Any]) -> None:
         np.testing.assert_allclose(found["energies"], model.energies(exact), rtol=1e-4, atol=1e-4)
         np.testing.assert_allclose(found["decision"], model.decision_function(exact), rtol=1e-4, atol=1e-4)
         np.testing.assert_allclose(found["probabilities"], model.predict_proba(exact), atol=1e-4)
-        np.testing.assert_array_equal(model.classes_[found["label"]], model.predict(exact))
+        assert_labels(model.classes_[found["label"]], model.predict(exact), sure(model.predict_proba(exact)))
 
 
 def test_two_classes_keep_both_decision_values_and_double_is_exact(file: Path) -> None:
@@ -124,7 +136,8 @@ def test_a_scorer(file: Path, scaling: str) -> None:
     found = run(file, X=rows)
     np.testing.assert_allclose(found["energy"], model.score_samples(rows), rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(found["score"], model.decision_function(rows), rtol=1e-4, atol=1e-4)
-    np.testing.assert_array_equal(found["is_inlier"], model.predict(rows) == 1)
+    clear = np.abs(model.decision_function(rows)) > 1e-3  # a row of `fit` is the threshold
+    assert_labels(found["is_inlier"], model.predict(rows) == 1, clear)
     assert 0 < found["is_inlier"].sum() < len(rows)
     far = run(file, X=np.full((1, D), 1e30))  # as far away as the estimator lets it be
     assert np.isfinite(far["energy"]).all()
@@ -155,7 +168,8 @@ def test_a_label_network(file: Path, several: bool) -> None:
     found = run(file, X=ROWS)
     np.testing.assert_allclose(found["probabilities"], model.predict_proba(ROWS), atol=1e-5)
     told = found["labels"] if several else model.classes_[found["label"]]
-    np.testing.assert_array_equal(told, model.predict(ROWS))
+    p = model.predict_proba(ROWS)
+    assert_labels(told, model.predict(ROWS), np.abs(p - 0.5) > 1e-4 if several else sure(p))
 
 
 @pytest.mark.parametrize(
@@ -178,7 +192,10 @@ def test_a_refiner(file: Path, relation: str, method: str, objective: str, base:
         found = run(file, X=rows, **extra)
         p, best = model.refine(scores, rows)
         np.testing.assert_allclose(found["probabilities"], p, atol=1e-4)
-        np.testing.assert_array_equal(found["labels"], model._decide(p, best))
+        said = model._decide(p, best)
+        assert_labels(
+            found["labels"], said, np.abs(p - model.threshold_) > 1e-4 if objective == "hamming" else said >= 0
+        )
         t = np.clip(model.slope_ * scores + model.offset_, -T_LIMIT, T_LIMIT)
         np.testing.assert_allclose(found["base"], 1 / (1 + np.exp(-t)), atol=1e-5)
     assert np.abs(found["base"] - found["probabilities"]).max() > 1e-4  # it was refined
@@ -201,7 +218,7 @@ def test_a_refiner_of_classes_in_double(file: Path) -> None:
     found = run(file, X=ROWS)
     np.testing.assert_allclose(found["probabilities"].sum(1), 1)
     np.testing.assert_allclose(found["probabilities"], model.predict_proba(ROWS), atol=1e-5)
-    np.testing.assert_array_equal(model.classes_[found["label"]], model.predict(ROWS))
+    assert_labels(model.classes_[found["label"]], model.predict(ROWS), sure(model.predict_proba(ROWS)))
 
 
 # --- what is refused ---------------------------------------------------------------------------------------------

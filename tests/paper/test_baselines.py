@@ -356,9 +356,9 @@ def test_stacked_layers_are_trained_one_after_the_other() -> None:
 @pytest.mark.slow
 @each_system
 def test_scikit_learn_finds_no_fault(name) -> None:
-    small = clone(SYSTEMS[name][0]).set_params(n_hidden=48, max_epochs=60, learning_rate=1e-2)
+    small = clone(SYSTEMS[name][0]).set_params(n_hidden=32, max_epochs=40, learning_rate=2e-2)
     if "pretrain_epochs" in small.get_params():
-        small.set_params(pretrain_epochs=10)
+        small.set_params(pretrain_epochs=3)
     results = check_estimator(small, on_fail=None, on_skip=None)
     assert [result["check_name"] for result in results if result["status"] == "failed"] == []
     assert len(results) > 40

@@ -28,7 +28,7 @@ uvicorn = pytest.importorskip("uvicorn", reason="the server needs the extra `ser
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 if CHROMIUM is None:
-    pytest.skip("there is no Chromium", allow_module_level=True)
+    pytest.skip("there is no Chromium (Debian: apt-get install chromium)", allow_module_level=True)
 
 serving = importlib.import_module("energate.serving")
 WAIT = 15_000  # ms, for a machine that does other things, too

@@ -18,7 +18,7 @@ from energate.tables import CategoryColumn, CellError, Columns, NumberColumn, cl
 from energate.tables.arff import quoted, unquoted
 from energate.tables.cells import numbers, words
 from energate.tables.reading import n_rows, open_table
-from energate.tables.writing import open_writer
+from energate.tables.writing import as_printed, open_writer
 
 pa = pytest.importorskip("pyarrow", reason="the extra `tables` is not installed")
 pandas = pytest.importorskip("pandas", reason="the extra `tables` is not installed")
@@ -492,3 +492,17 @@ def test_a_file_that_ends_too_soon_is_refused(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(data[: len(data) // 2])
         with pytest.raises(InputError, match="cannot be read"):
             open_table(tmp_path / name).read()
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(allow_infinity=False), min_size=1))
+def test_what_a_model_computed_is_written_as_text_with_ten_digits(numbers: list[float]) -> None:
+    computed = {"a": np.array(numbers), "b": np.arange(len(numbers)), "c": np.array(["x"] * len(numbers))}
+    found = as_printed(computed, ".csv")
+    np.testing.assert_allclose(found["a"], numbers, rtol=0.51e-9, atol=1e-323)
+    texts = [repr(number) for number in found["a"].tolist()]
+    assert "-0.0" not in texts
+    assert max(len(re.sub(r"e.*|[-.]|\.0$", "", text).strip("0")) for text in texts) <= 10
+    assert found["b"] is computed["b"]
+    assert found["c"] is computed["c"]
+    assert as_printed(computed, ".parquet") is computed

@@ -248,7 +248,7 @@ def test_the_command_as_a_process(saved: dict[str, Path]) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "conservative" in done.stdout
     slow = subprocess.Popen([*command, "--rows", "2000000"], stderr=subprocess.PIPE, text=True, env=environment)
-    time.sleep(6)
+    time.sleep(4)
     slow.send_signal(signal.SIGINT)
     _, told = slow.communicate(timeout=60)
     assert slow.returncode in (130, -signal.SIGINT)  # the latter if Python was still importing

@@ -62,10 +62,10 @@ ROWS = X[:11] / X.std(0)
 def test_a_classifier_is_explained_as_it_predicts(classifiers: list[EnergyClassifier]) -> None:
     for model in classifiers:
         said = explain(model, ROWS)
-        np.testing.assert_allclose(said["energies"], model.energies(ROWS))
-        np.testing.assert_allclose(said["probabilities"], model.predict_proba(ROWS))
+        np.testing.assert_allclose(said["energies"], model.energies(ROWS), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(said["probabilities"], model.predict_proba(ROWS), rtol=1e-9, atol=1e-12)
         np.testing.assert_array_equal(said["predictions"], model.predict(ROWS))
-        np.testing.assert_allclose(said["liking"], model.score_samples(ROWS))
+        np.testing.assert_allclose(said["liking"], model.score_samples(ROWS), rtol=1e-9, atol=1e-12)
         # Decision values differ from energies by a term that all classes share.
         shared = said["energies"] - said["decision"]
         np.testing.assert_allclose(shared, np.broadcast_to(shared[:, :1], shared.shape), atol=1e-9)
@@ -112,10 +112,10 @@ def test_a_class_that_is_not_there_is_refused(classifiers: list[EnergyClassifier
 
 def test_a_scorer_is_explained_as_it_predicts(scorer: EnergyScorer) -> None:
     said = explain(scorer, X)
-    np.testing.assert_allclose(said["energies"], scorer.score_samples(X))
-    np.testing.assert_array_equal(said["scores"], scorer.decision_function(X))
+    np.testing.assert_allclose(said["energies"], scorer.score_samples(X), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(said["scores"], scorer.decision_function(X), rtol=1e-9, atol=1e-12)
     np.testing.assert_array_equal(said["is_inlier"], scorer.predict(X) == 1)
-    np.testing.assert_array_equal(said["reconstructions"][:, 0], scorer.reconstruct(X))
+    np.testing.assert_allclose(said["reconstructions"][:, 0], scorer.reconstruct(X), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("relation", ["yy", "xy"])
@@ -124,9 +124,9 @@ def test_a_refiner_shows_every_step(relation: str, method: str) -> None:
     model = refiner(relation, method)
     said = explain(model, X)
     assert len(said["steps"]) >= 2
-    np.testing.assert_array_equal(said["steps"][0], said["base"])
-    np.testing.assert_array_equal(said["steps"][-1], said["refined"])
-    np.testing.assert_array_equal(said["refined"], model.predict_proba(X))
+    np.testing.assert_allclose(said["steps"][0], said["base"], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(said["steps"][-1], said["refined"], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(said["refined"], model.predict_proba(X), rtol=1e-9, atol=1e-12)
     np.testing.assert_array_equal(said["predictions"], model.predict(X))
     assert np.abs(said["refined"] - said["base"]).max() > 1e-4
     if method == "sets":  # a step of the path is what a smaller gate would give
@@ -141,7 +141,7 @@ def test_a_refiner_shows_every_step(relation: str, method: str) -> None:
     model._set(0)
     said = explain(model, X)
     assert said["steps"].shape == (2, N, 4)
-    np.testing.assert_array_equal(said["base"], said["refined"])
+    np.testing.assert_allclose(said["base"], said["refined"], rtol=1e-9, atol=1e-12)
 
 
 def test_a_refiner_of_classes_gives_shares() -> None:
@@ -158,7 +158,7 @@ def test_scores_from_elsewhere() -> None:
     model = refiner(base=MultiOutputClassifier(GaussianNB()))
     scores = model._scores(X)
     for name, values in explain(model, X, scores=scores).items():
-        np.testing.assert_array_equal(values, explain(model, X)[name])
+        np.testing.assert_allclose(values, explain(model, X)[name], rtol=1e-9, atol=1e-12)
     assert not np.array_equal(explain(model, X, scores=-scores)["refined"], explain(model, X)["refined"])
     with pytest.raises(InputError, match="`scores` must be finite"):
         explain(model, X, scores=scores[:, :2])
@@ -203,7 +203,7 @@ def test_names_of_columns_are_told_and_rows_without_them_taken_quietly() -> None
     model = EnergyScorer(**SMALL, max_epochs=1).fit(frame)
     assert describe(model)["feature_names"] == list("abcde")
     with_names, without = explain(model, frame), explain(model, ROWS)  # no warning
-    np.testing.assert_allclose(with_names["energies"], without["energies"], rtol=1e-12)
+    np.testing.assert_allclose(with_names["energies"], without["energies"], rtol=1e-9, atol=1e-12)
     trajectory(model, ROWS[0], n_steps=1)
     with pytest.raises(ValueError, match="feature names"):
         explain(model, frame.rename(columns={"a": "z"}))
@@ -255,8 +255,8 @@ def test_a_trajectory_begins_with_the_energy_of_the_row_itself_even_at_the_edge(
         for k in range(2):
             found = trajectory(classes, row, n_steps=20, of=k)
             np.testing.assert_allclose(found["energies"][0], classes.energies(row[None])[0, k], rtol=1e-12)
-            np.testing.assert_array_equal(found["points"][0], row.clip(0, 1))
-            assert (np.diff(found["energies"]) >= 0).all()
+            np.testing.assert_allclose(found["points"][0], row.clip(0, 1), rtol=1e-9, atol=1e-12)
+            assert (np.diff(found["energies"]) > -1e-9).all()
         found = trajectory(normal, row, n_steps=1)
         np.testing.assert_allclose(found["energies"][0], normal.score_samples(row[None])[0], rtol=1e-12)
 
@@ -321,7 +321,9 @@ def test_accounts_of_rows(classifiers: list[EnergyClassifier], scorer: EnergySco
     found = told_of(model, ROWS[0])
     said = explain(model, ROWS[:1])
     assert found["prediction"] == said["predictions"][0]
-    assert [each["probability"] for each in found["classes"]] == said["probabilities"][0].tolist()
+    assert [each["probability"] for each in found["classes"]] == pytest.approx(
+        said["probabilities"][0].tolist(), rel=1e-9
+    )
     changes = np.abs(said["reconstructions"][0, 1] - ROWS[0]) / model.scaler_.size
     told = found["classes"][1]["changes"]
     assert [each["column"] for each in told] == [f"x{i}" for i in np.argsort(-changes)[:2]]

@@ -22,8 +22,14 @@ except ImportError:  # scikit-learn before 1.9
     _callback = None
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class _NoCallbacks:
+    """In place of scikit-learn's mixin; `object` itself could not stand before other bases."""
+
+
 #: lets an estimator take scikit-learn's callbacks
-CallbackSupportMixin: Any = object if _callback is None else _callback.CallbackSupportMixin
+CallbackSupportMixin: Any = _NoCallbacks if _callback is None else _callback.CallbackSupportMixin
 
 
 def with_callbacks(fit: Method) -> Method:

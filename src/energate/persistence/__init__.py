@@ -328,7 +328,7 @@ def _fill(module: nn.Module, tensors: dict[str, Tensor], dtype: str, path: Any) 
     for name in sorted({*expected, *found}):
         if expected.get(name) != found.get(name):
             raise InputError(
-                f"The weights in {path!s} do not fit the model that its parameters build: {name} is "
+                f"The weights in {path!s} do not fit the model that its parameters build: {name!r} is "
                 f"{found.get(name, 'missing')}, expected {expected.get(name, 'nothing')}."
             )
     module.load_state_dict({name.removeprefix("model."): value for name, value in tensors.items()})

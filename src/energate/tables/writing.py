@@ -14,6 +14,8 @@ from energate.tables.cells import word
 from energate.tables.reading import SEPARATORS, Batch, Source
 
 KINDS = (*SEPARATORS, ".parquet", ".npz", ".arff")
+#: of a number that a model computes, these digits are the same whatever the batch and the machine
+DIGITS = 10
 
 
 class Writer(ABC):
@@ -51,6 +53,26 @@ def open_writer(kind: str, file: IO[bytes], source: Source) -> Writer:
     if kind == ".parquet":
         return ParquetWriter(file)
     return ArffWriter(file, source.path.stem, source.attributes) if kind == ".arff" else NpzWriter(file, source.groups)
+
+
+def as_printed(computed: Batch, kind: str) -> Batch:
+    """Columns that a model computed, for a file of text: numbers of `DIGITS` digits, and no sign before 0."""
+    if kind not in SEPARATORS and kind != ".arff":
+        return computed
+    return {name: _rounded(values) for name, values in computed.items()}
+
+
+def _rounded(values: Any) -> Any:
+    if not isinstance(values, np.ndarray) or values.dtype.kind != "f":
+        return values
+    values = values.astype(np.float64)
+    size = np.abs(values)
+    usual = (size > 1e-10) & (size < 1e10)  # powers of ten up to 22 are exact: the quotient is the number that is meant
+    scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(size, where=usual, out=np.zeros_like(size))))
+    rounded = np.where(usual, np.round(np.where(usual, values, 0.0) * scale) / scale, values)
+    others = np.flatnonzero(~usual)
+    rounded[others] = [float(f"{value:.{DIGITS}g}") for value in values[others].tolist()]
+    return rounded + 0.0  # -0.0 becomes 0.0
 
 
 def _arrow(values: Any) -> Any:

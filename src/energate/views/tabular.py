@@ -21,7 +21,7 @@ from energate.measures import of_anomalies, of_classes, of_labels
 from energate.tables import CellError, Columns, NumberColumn, classes_of, labels_of, learn_columns
 from energate.tables.cells import is_text, listed, numbers
 from energate.tables.reading import SEPARATORS, Batch, Source, n_rows, open_table
-from energate.tables.writing import check_kind, open_writer
+from energate.tables.writing import as_printed, check_kind, open_writer
 from energate.views.view import Command, View, tasks, view_of
 
 SMALL = 1_000_000  # numbers in a table that one thread fits as fast as several
@@ -164,7 +164,7 @@ class _Order:
                 f"There are {listed(names)}."
             )
         if self.task == "classify" and self.target is None:
-            raise InputError(f"Say which column holds the classes: `target`. There are {listed(names)}.")
+            raise InputError(f"Say which column holds the classes: `target` NAME. There are {listed(names)}.")
         wanted = [*self.targets, *([self.target] if self.target else [])]
         absent = [name for name in wanted if name not in names]
         if absent:
@@ -391,7 +391,7 @@ def apply_table(
             if not new:
                 new = list(said)
                 _check_clash(new, source.names, prefix)
-            writer.write({**_carried(batch, taken, kind), **said})
+            writer.write({**_carried(batch, taken, kind), **as_printed(said, kind)})
             done += len(X)
             if tell is not None:
                 tell(done)
@@ -403,12 +403,12 @@ def _command(known: TableModel, name: str, base: BaseColumns | None) -> Command:
     kind = type(known.model).__name__
     if name not in commands:
         offered = ", ".join(commands) or "nothing of single rows"
-        raise InputError(f"`{name}` is not for {known.name}, of the kind {kind}; that has {offered}.")
+        raise InputError(f"`{name}` is nothing for {known.name}, which is of the kind {kind} and has {offered}.")
     command = commands[name]
     given = {"scores"} if base is not None else set()
     lacking = [each.name for each in command.beside if each.needed and each.name not in given]
     if lacking:
-        raise InputError(f"`{name}` of {known.name}, of the kind {kind}, needs {lacking[0]} with the rows.")
+        raise InputError(f"`{name}` of {known.name}, which is of the kind {kind}, needs {lacking[0]} with the rows.")
     if base is not None and "scores" not in {each.name for each in command.beside}:
         raise InputError(f"`{name}` of {known.name}, of the kind {kind}, takes no scores of a base. Leave them out.")
     return command
