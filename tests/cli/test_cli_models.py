@@ -385,7 +385,7 @@ def test_computed_numbers_are_printed_with_the_digits_that_are_certain(shelf: Pa
         ),
         (
             ["refine", "classes.zip", "flowers.csv"],
-            "which is of the kind EnergyClassifier and has predict, score, explain",
+            "is of the kind EnergyClassifier and has predict, score, explain",
         ),
         (["refine", "labels.zip", "labels.csv", "--base-prefix", "q_"], "it lacks 'q_label_0', 'q_label_1'"),
         (["refine", "labels.zip", "labels.csv", "--base-prefix", "label_"], "it lacks 'label_label_0'"),

@@ -30,7 +30,7 @@ import energate.views
 from energate import EnergyClassifier, EnergyScorer, InputError, MeanUnits, NetworkUnits, load, save
 from energate.estimators import PairScorer
 from energate.estimators.edge import Scaler
-from energate.persistence import ADDED, SCHEMA, _store
+from energate.persistence import SCHEMA, _store
 from energate.persistence._config import checksum as _checksum
 from energate.persistence._config import decode, dump, encode, parse
 
@@ -370,7 +370,7 @@ def test_a_model_of_an_older_schema_has_new_parameters_at_their_defaults(tmp_pat
     model = classifier()
     save(model, tmp_path / "model")
     config = parse((tmp_path / "model" / "config.json").read_bytes())
-    older = {name: value for name, value in config["parameters"].items() if name not in ADDED[2]["EnergyClassifier"]}
+    older = {name: value for name, value in config["parameters"].items() if name not in EnergyClassifier._ADDED[2]}
     assert len(older) == len(config["parameters"]) - 4
     change(tmp_path / "model", parameters=older, schema=1)
     assert_same(model, load(tmp_path / "model"))

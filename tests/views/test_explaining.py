@@ -131,7 +131,7 @@ def test_a_refiner_shows_every_step(relation: str, method: str) -> None:
     assert np.abs(said["refined"] - said["base"]).max() > 1e-4
     if method == "sets":  # a step of the path is what a smaller gate would give
         half = copy.copy(model)
-        half._set(0.75 * 2 / 5)
+        half.gate_ = 0.75 * 2 / 5
         np.testing.assert_allclose(said["steps"][2], half.predict_proba(X), atol=1e-12)
     else:
         assert len(said["steps"]) == 4

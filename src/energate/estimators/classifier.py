@@ -127,6 +127,7 @@ class EnergyClassifier(
     history_ : `energate.training.History` of the stages ``"pretrain"`` and ``"fine-tune"``.
     """
 
+    _ADDED = {2: ("fine_tune_noise_level", "optimizer", "start_scale", "validate_every")}  # noqa: RUF012  by schema
     _FITTED = ("classes_", "scaler_", "generative_weights_", "liking_", "n_rounds_")  # what is saved beside the model
 
     def __init__(

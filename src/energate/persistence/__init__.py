@@ -7,7 +7,7 @@ A base, the estimator inside another, is an entry like that of the whole model i
 ``base`` is ``{"$class": name}``, or None.
 
 A change of what an estimator saves (its parameters, its ``_FITTED``, the names of its weights) takes a new ``SCHEMA``
-and code that reads the old one.
+and code that reads the old one; parameters that came later are in ``_ADDED`` of the estimator.
 """
 
 import os
@@ -34,6 +34,7 @@ from energate.persistence._config import (
     DTYPES,
     FORMAT,
     SCHEMA,
+    added_after,
     check_width,
     checksum,
     columns_of,
@@ -55,8 +56,6 @@ from energate.views import KINDS
 
 __all__ = ["About", "check_path", "load", "read_about", "read_columns", "save"]
 
-#: parameters that a schema added: in older files they are at their defaults
-ADDED = {2: {"EnergyClassifier": ("fine_tune_noise_level", "optimizer", "start_scale", "validate_every")}}
 LONG = 1000  # longer arrays of floats go beside the weights
 SAVED = "saved"  # the default of `load`: the base that is in the files
 
@@ -131,8 +130,7 @@ def load(
         kind = entry["estimator"]
         made = estimators()[kind]
         known = made().get_params(deep=False)
-        later = [kinds.get(kind, ()) for schema, kinds in ADDED.items() if config["schema"] < schema]
-        older = {name: encode(known[name], name) for names in later for name in names}
+        older = {name: encode(known[name], name) for name in added_after(made, config["schema"])}
         _same_names(path, f"parameters of {kind}", {*entry["parameters"], *older}, set(known), config)
         saved = {**older, **entry["parameters"], "device": str(device)}
         inner = inner_of(made)

@@ -37,6 +37,12 @@ def inner_of(kind: type) -> str | None:
     return found
 
 
+def added_after(kind: type, schema: int) -> list[str]:
+    """Parameters of an estimator that a later schema added: in older files they are at their defaults."""
+    added: dict[int, tuple[str, ...]] = getattr(kind, "_ADDED", {})
+    return [name for later, names in added.items() if schema < later for name in names]
+
+
 def is_foreign(base: Any) -> bool:
     """Whether the entry of a base is that of one that is not ours."""
     return type(base) is dict and "class" in base
