@@ -22,9 +22,10 @@ from sklearn.datasets import load_digits
 
 from energate.errors import InputError, MissingExtraError
 from energate.paper.report import markdown_table, write_report
-from energate.paper.report.comparing import compare, paired, sign_flip_p
+from energate.paper.report.comparing import compare
 from energate.paper.report.pictures import curve_chart, png
 from energate.paper.report.results import read_results
+from energate.paper.report.statistics import paired, sign_flip_p
 
 DIGITS = load_digits()
 SYSTEMS = [

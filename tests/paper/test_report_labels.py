@@ -19,8 +19,9 @@ from scipy import stats
 
 from energate.paper.cell import Cell
 from energate.paper.report import markdown_table, write_report
-from energate.paper.report.comparing import Paired, compare, corrected_t_p, lower_is_better, mark, paired, refinements
+from energate.paper.report.comparing import compare, mark, refinements
 from energate.paper.report.results import read_results
+from energate.paper.report.statistics import Paired, corrected_t_p, lower_is_better, paired
 
 #: Name, label, whether of this project, what it refines, by how much its error and its exact match are off the base's.
 SYSTEMS = [

@@ -5,20 +5,20 @@ its error) and forgiving about the rest: a part that does not fit is left out, a
 torch, so that a report needs none.
 """
 
-import base64
 import json
-import math
 import os
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from energate.paper._values import (
+from energate.paper import parts
+from energate.paper.parts import Attempt, Config, Covariance, Curve, Energies, Filters, Mistake, Provenance, Reliability
+from energate.paper.values import (
     UnfitError,
     a_list,
     a_shape,
@@ -28,7 +28,6 @@ from energate.paper._values import (
     name,
     number,
     numbers,
-    packed,
     percent,
     text,
     texts,
@@ -37,103 +36,9 @@ from energate.paper._values import (
 
 SCHEMA = 1  # the version of the files
 _LARGEST_FILE = 64 * 2**20
-_MOST_CLASSES = 100
-_MOST_LABELS = 60
-_REPEATS = ("seed", "split")
-_T = TypeVar("_T")
-
-Config = dict[str, Any]  # plain JSON
 
 
 # --- the records -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Reliability:
-    """Equal bins of confidence: how many rows, their mean confidence, their accuracy (%; None where empty)."""
-
-    count: list[int]
-    confidence: list[float | None]
-    accuracy: list[float | None]
-    ece: float | None
-
-
-@dataclass(frozen=True)
-class Energies:
-    """Histogram of relative energies: of rows under their own class and under the others."""
-
-    edges: list[float]
-    own: list[int]
-    others: list[int]
-
-
-@dataclass(frozen=True, eq=False)
-class Mistake:
-    """A test row that was given to the wrong class; ``pixels`` (h, w) where rows are pictures."""
-
-    row: int
-    true: int | str
-    predicted: int | str
-    confidence: float | None
-    pixels: NDArray[np.uint8] | None
-
-
-@dataclass(frozen=True, eq=False)
-class Filters:
-    """Weights of units as pictures (n, h, w), 128 where they are 0, and the classes that the units belong to."""
-
-    pixels: NDArray[np.uint8]
-    classes: list[int]
-
-
-@dataclass(frozen=True)
-class Curve:
-    """What was measured after some epochs of one phase of training (None: not measured)."""
-
-    epoch: list[float]
-    loss: list[float | None]
-    validation: list[float | None]
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """Of the rows: a word for each part (*original*, *surrogate* ...), where they came from, and their hashes."""
-
-    content: dict[str, Any] = field(default_factory=dict)  # as the data set tells it
-    words: dict[str, str] = field(default_factory=dict)
-    source: dict[str, str] = field(default_factory=dict)
-    hashes: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class Covariance:
-    """Which labels go together: among the true ones and among the predicted probabilities, (n, n) each."""
-
-    labels: list[str]
-    true: NDArray[np.float64]
-    predicted: NDArray[np.float64]
-    scale: float  # the largest of both
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """What a configuration gave on the validation rows; infinite where it failed, None where that is not known."""
-
-    config: Config
-    valid_error: float | None  # %
-    valid_log_loss: float | None
-    seconds: float | None
-    error: str = ""
-
-    @property
-    def failed(self) -> bool:
-        """Whether there is no number to choose by."""
-        return self.valid_error is not None and not math.isfinite(self.valid_error)
-
-    def as_json(self) -> dict[str, Any]:
-        """Numbers that are not finite have no place in JSON."""
-        numbers = {"valid_error": None, "valid_log_loss": None} if self.failed else {}
-        return {**asdict(self), **numbers, "status": "failed" if self.failed else "ok"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,36 +189,17 @@ def as_json(cell: Cell) -> dict[str, Any]:
     }
     packers: dict[str, Callable[[Any], Any]] = {
         "confusion": lambda counts: counts.tolist(),
-        "wrong": lambda wrong: pack(np.packbits(wrong)),
+        "wrong": lambda wrong: parts.pack(np.packbits(wrong)),
         "reliability": asdict,
         "energies": asdict,
-        "mistakes": lambda mistakes: [_packed_mistake(mistake) for mistake in mistakes],
-        "filters": lambda filters: {kind: _packed_filters(images) for kind, images in filters.items()},
-        "covariance": _packed_covariance,
+        "mistakes": lambda mistakes: [parts.pack_mistake(mistake) for mistake in mistakes],
+        "filters": lambda filters: {kind: parts.pack_filters(images) for kind, images in filters.items()},
+        "covariance": parts.pack_covariance,
     }
     values |= {key: write(values[key]) for key, write in packers.items() if values[key] is not None}
     keys = _HEAD if cell.failed else (*_HEAD, *(_OF_LABELS if cell.repeat == "split" else _OF_CLASSES))
     left_out = {key for key, value in _LEFT_OUT.items() if getattr(cell, key) == value}
     return {"schema": SCHEMA, **{key: values[key] for key in keys if key not in left_out}}
-
-
-def pack(values: NDArray[Any]) -> str:
-    """Whole numbers from 0 to 255, the nearest ones, a byte each, as text."""
-    return base64.b64encode(np.clip(np.rint(values), 0, 255).astype(np.uint8).tobytes()).decode()
-
-
-def _packed_mistake(mistake: Mistake) -> dict[str, Any]:
-    return {**vars(mistake), "pixels": None if mistake.pixels is None else pack(mistake.pixels)}
-
-
-def _packed_filters(filters: Filters) -> dict[str, Any]:
-    n, h, w = filters.pixels.shape
-    return {"shape": [h, w], "n": n, "pixels": pack(filters.pixels), "classes": filters.classes}
-
-
-def _packed_covariance(found: Covariance) -> dict[str, Any]:
-    true, predicted = (pack(128 + 127 * matrix / found.scale) for matrix in (found.true, found.predicted))
-    return {"labels": found.labels, "true": true, "predicted": predicted, "scale": float(f"{found.scale:.6g}")}
 
 
 def write_cell(path: Path, cell: Cell) -> None:
@@ -413,9 +299,9 @@ def read_cell(content: dict[str, Any], notes: list[str], file: str = "", folder:
         "random": content.get("random") is not False,
     }
 
-    def read(parts: Mapping[str, Callable[[Any, str], Any]]) -> None:
+    def read(readers: Mapping[str, Callable[[Any, str], Any]]) -> None:
         """Parts that can be done without: where one is not there, or does not fit, the cell has its default."""
-        for key, reader in parts.items():
+        for key, reader in readers.items():
             try:
                 found.update({} if content.get(key) is None else {key: reader(content[key], key)})
             except UnfitError as error:
@@ -432,10 +318,10 @@ def read_cell(content: dict[str, Any], notes: list[str], file: str = "", folder:
     n_test, n_classes, n_trials = found.get("n_test", 0), len(found.get("classes", ())), len(found.get("trials", ()))
     read(
         {
-            "confusion": lambda value, key: _confusion(value, key, n_classes, n_test, error),
-            "wrong": lambda value, key: _wrong(value, key, n_test, error),
-            "mistakes": lambda value, key: _mistakes(value, key, content.get("shape")),
-            "chosen": lambda value, key: _chosen(value, key, n_trials),
+            "confusion": lambda value, key: parts.read_confusion(value, key, n_classes, n_test, error),
+            "wrong": lambda value, key: parts.read_wrong(value, key, n_test, error),
+            "mistakes": lambda value, key: parts.read_mistakes(value, key, content.get("shape")),
+            "chosen": lambda value, key: parts.read_chosen(value, key, n_trials),
         }
     )
     return Cell(**found)
@@ -443,12 +329,12 @@ def read_cell(content: dict[str, Any], notes: list[str], file: str = "", folder:
 
 def read_search(content: dict[str, Any]) -> Search:
     """A search from the content of its file."""
-    trials, picked = _attempts(content.get("trials"), "trials"), content.get("chosen")
+    trials, picked = parts.read_attempts(content.get("trials"), "trials"), content.get("chosen")
     return Search(
         **{key: label(content.get(key) or "", key) for key in ("table", "profile", "data", "system")},
         space=a_list(content.get("space") or [], "space", an_object),
         trials=trials,
-        chosen=None if picked is None else _chosen(picked, "chosen", len(trials)),
+        chosen=None if picked is None else parts.read_chosen(picked, "chosen", len(trials)),
         chosen_by=label(content.get("chosen_by") or "", "chosen_by"),
         seconds=maybe(content.get("seconds"), "seconds"),
         device=label(content.get("device") or "", "device"),
@@ -473,174 +359,11 @@ def read_runs(path: Path) -> list[Run]:
     return runs
 
 
-# --- parts of a cell: each function gives one, or says in `UnfitError` why it cannot ------------------------------
-
-
-def _repeat(value: Any, key: str) -> str:
-    if value not in _REPEATS:
-        raise UnfitError(f"`{key}` must be {' or '.join(_REPEATS)}")
-    return text(value, key)
-
-
-def _confusion(value: Any, key: str, n_classes: int, n_test: int, error: float) -> NDArray[np.int64]:
-    rows = a_list(value, key, lambda row, key: a_list(row, key, whole))
-    if not 0 < len(rows) <= _MOST_CLASSES or any(len(row) != len(rows) for row in rows) or len(rows) != n_classes:
-        raise UnfitError(f"it must be square, one row for each of the `classes`, at most {_MOST_CLASSES}")
-    counts = np.array(rows, np.int64)
-    _agree(int(counts.sum() - counts.trace()), int(counts.sum()), n_test, error)
-    return counts
-
-
-def _wrong(value: Any, key: str, n_test: int, error: float) -> NDArray[np.bool_]:
-    bits = np.unpackbits(packed(value, key, -(-n_test // 8)))[:n_test].astype(bool)
-    _agree(int(bits.sum()), len(bits), n_test, error)
-    return bits
-
-
-def _agree(n_wrong: int, n_rows: int, n_test: int, error: float) -> None:
-    if n_rows != n_test or n_test == 0 or abs(100 * n_wrong / n_test - error) > 0.006:  # percent may be rounded
-        raise UnfitError(f"it has {n_wrong} of {n_rows} rows wrong; `n_test` is {n_test} and `test_error` {error:g} %")
-
-
-def _reliability(value: Any, key: str) -> Reliability:
-    value = an_object(value, key)
-    found = Reliability(
-        a_list(value.get("count"), "count", whole),
-        a_list(value.get("confidence"), "confidence", maybe),
-        a_list(value.get("accuracy"), "accuracy", maybe),
-        maybe(value.get("ece"), "ece"),
-    )
-    if not 0 < len(found.count) == len(found.confidence) == len(found.accuracy) <= 100:
-        raise UnfitError("`count`, `confidence` and `accuracy` must be as long as each other")
-    for count, *percents in zip(found.count, found.confidence, found.accuracy, strict=True):
-        if count and not all(percent is not None and 0 <= percent <= 100 for percent in percents):
-            raise UnfitError("a bin with rows needs a confidence and an accuracy between 0 and 100")
-    return found
-
-
-def _energies(value: Any, key: str) -> Energies:
-    value = an_object(value, key)
-    found = Energies(
-        a_list(value.get("edges"), "edges", number),
-        a_list(value.get("own"), "own", whole),
-        a_list(value.get("others"), "others", whole),
-    )
-    if not 0 < len(found.own) == len(found.others) == len(found.edges) - 1 <= 1000:
-        raise UnfitError("n counts of `own` and `others` need n + 1 `edges`")
-    if not all(low < high for low, high in zip(found.edges, found.edges[1:], strict=False)):
-        raise UnfitError("`edges` must increase")
-    return found
-
-
-def _mistakes(value: Any, key: str, shape: Any) -> list[Mistake]:
-    size = None if shape is None else a_shape(shape)
-
-    def read(item: Any, key: str) -> Mistake:
-        item = an_object(item, key)
-        has_pixels = size is not None and item.get("pixels") is not None
-        return Mistake(
-            whole(item.get("row"), "row"),
-            name(item.get("true"), "true"),
-            name(item.get("predicted"), "predicted"),
-            maybe(item.get("confidence"), "confidence"),
-            packed(item["pixels"], "pixels", size[0] * size[1]).reshape(size) if size and has_pixels else None,
-        )
-
-    return a_list(value, key, read)
-
-
-def _filters(value: Any, key: str) -> dict[str, Filters]:
-    found = {}
-    for kind, content in an_object(value, key).items():
-        item = an_object(content, kind)
-        (h, w), n = a_shape(item.get("shape")), whole(item.get("n"), "n", 1, 1000)
-        pixels = packed(item.get("pixels"), "pixels", n * h * w).reshape(n, h, w)
-        found[text(kind, key)] = Filters(pixels, a_list(item.get("classes") or [], "classes", whole))
-    return found
-
-
-def _curves(value: Any, key: str) -> dict[str, Curve]:
-    found = {}
-    for phase, content in an_object(value, key).items():
-        item = an_object(content, phase)
-        lines = [a_list(item.get(k) or [], k, maybe)[:1000] for k in ("loss", "validation")]
-        length = max(map(len, lines))
-        epoch = a_list(item["epoch"], "epoch", number) if item.get("epoch") else [float(i + 1) for i in range(length)]
-        if any(len(line) not in {0, len(epoch)} for line in lines):
-            raise UnfitError("`loss` and `validation` must be as long as `epoch`")
-        found[text(phase, key)] = Curve(epoch, lines[0], lines[1])
-    return found
-
-
-def provenance(value: Any, key: str = "provenance") -> Provenance:
-    """What a data set tells of its rows."""
-    value = an_object(value, key)
-    source = {part: label(value[part], part) for part in ("source", "seed") if value.get(part) is not None}
-    source |= {f"file {name}": digest for name, digest in sorted(texts(value.get("files") or {}, "files").items())}
-    words = {part: label(value[part], part) for part in ("train", "valid", "test") if value.get(part)}
-    hashes = sorted(texts(value.get("sha256") or {}, "sha256").items())
-    return Provenance(value, words, source, dict(hashes))
-
-
-def _extra(value: Any, key: str) -> dict[str, float | list[float]]:
-    return {
-        text(k, key): a_list(v, k, number) if isinstance(v, list) else number(v, k)
-        for k, v in an_object(value, key).items()
-        if v is not None
-    }
-
-
-def _memory(value: Any, key: str) -> dict[str, float | None]:
-    return {text(k, key): maybe(v, key) for k, v in an_object(value, key).items()}
-
-
-def _covariance(value: Any, key: str) -> Covariance:
-    value = an_object(value, key)
-    labels, scale = a_list(value.get("labels"), "labels", label), number(value.get("scale"), "scale")
-    if not 0 < len(labels) <= _MOST_LABELS or scale <= 0:
-        raise UnfitError(f"it must have 1 to {_MOST_LABELS} `labels` and a `scale` above 0")
-    shape = (len(labels), len(labels))
-    true, predicted = (
-        (packed(value.get(part), part, len(labels) ** 2).reshape(shape).astype(float) - 128) / 127 * scale
-        for part in ("true", "predicted")
-    )
-    return Covariance(labels, true, predicted, scale)
-
-
-def _attempts(value: Any, key: str) -> list[Attempt]:
-    """What was tried, in the order of the file."""
-    return a_list(value, key, _attempt)
-
-
-def _attempt(value: Any, key: str) -> Attempt:
-    trial = an_object(value, key)
-    ok = trial.get("status", "ok") == "ok"
-    return Attempt(
-        config=an_object(trial.get("config") or {}, "config"),
-        valid_error=maybe(trial.get("valid_error"), "valid_error") if ok else math.inf,
-        valid_log_loss=maybe(trial.get("valid_log_loss"), "valid_log_loss") if ok else math.inf,
-        seconds=maybe(trial.get("seconds"), "seconds"),
-        error="" if ok else label(trial.get("error") or "", "error"),
-    )
-
-
-def _chosen(value: Any, key: str, n_trials: int) -> int:
-    if whole(value, key) >= n_trials:
-        raise UnfitError(f"`{key}` must be one of {n_trials} trials, counted from 0; it is {value}")
-    return whole(value, key)
-
-
-def _search_of_cell(value: Any, key: str) -> dict[str, Any]:
-    maybe(an_object(value, key).get("seconds"), "seconds")
-    found: dict[str, Any] = value
-    return found
-
-
 _PARTS_OF_ALL: dict[str, Callable[[Any, str], Any]] = {
     **dict.fromkeys(("title", "profile", "data_label", "system_label", "apart", "error", "metric", "base"), text),
     **dict.fromkeys(("device", "date"), text),
     "published": percent,
-    "repeat": _repeat,
+    "repeat": parts.read_repeat,
     "seconds": numbers,
     "versions": texts,
 }
@@ -653,14 +376,14 @@ _PARTS_OF_GOOD: dict[str, Callable[[Any, str], Any]] = {
     "classes": lambda value, key: a_list(value, key, name),
     "valid_error": percent,
     "measures": numbers,
-    "reliability": _reliability,
-    "energies": _energies,
-    "curves": _curves,
-    "extra": _extra,
-    "filters": _filters,
-    "covariance": _covariance,
-    "search": _search_of_cell,
-    "trials": _attempts,
-    "memory": _memory,
-    "provenance": provenance,
+    "reliability": parts.read_reliability,
+    "energies": parts.read_energies,
+    "curves": parts.read_curves,
+    "extra": parts.read_extra,
+    "filters": parts.read_filters,
+    "covariance": parts.read_covariance,
+    "search": parts.read_choice,
+    "trials": parts.read_attempts,
+    "memory": parts.read_memory,
+    "provenance": parts.provenance_of,
 }

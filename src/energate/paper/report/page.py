@@ -4,24 +4,10 @@ from collections.abc import Sequence
 from importlib.resources import files
 
 from energate.paper.cell import Cell
-from energate.paper.report.comparing import (
-    BETTER,
-    ERROR,
-    WORSE,
-    Comparison,
-    Entry,
-    Paired,
-    Refined,
-    Row,
-    lower_is_better,
-    mark,
-    mean_spread,
-    origin_words,
-    refinements,
-    values,
-)
+from energate.paper.report.comparing import BETTER, WORSE, Comparison, Refined, Row, mark, origin_words, refinements
 from energate.paper.report.results import Results
 from energate.paper.report.sections import data_section, differences_words
+from energate.paper.report.statistics import ERROR, Entry, Paired, lower_is_better, mean_spread, values
 from energate.paper.report.words import (
     ABSENT,
     count,

@@ -1,19 +1,11 @@
 """The sections of the report, one for each data set: differences, pictures, hyper-parameters, provenance."""
 
-from energate.paper.cell import Attempt, Cell, Search
-from energate.paper.report.comparing import (
-    ERROR,
-    Comparison,
-    Entry,
-    Paired,
-    Row,
-    error_mean,
-    mean_spread,
-    origin_words,
-    paired,
-)
+from energate.paper.cell import Cell, Search
+from energate.paper.parts import Attempt
+from energate.paper.report.comparing import Comparison, Row, error_mean, origin_words
 from energate.paper.report.pictures import confusions, covariances, curves, energies, filters, mistakes, reliabilities
 from energate.paper.report.results import Results
+from energate.paper.report.statistics import ERROR, Entry, Paired, mean_spread, paired
 from energate.paper.report.words import (
     ABSENT,
     config_shown,

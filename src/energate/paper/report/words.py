@@ -3,18 +3,10 @@
 import html
 from collections.abc import Sequence
 
-from energate.paper._values import texts
-from energate.paper.cell import Config
-from energate.paper.report.comparing import (
-    ERROR,
-    LEVEL,
-    Comparison,
-    Row,
-    lower_is_better,
-    mean_spread,
-    origin_words,
-    values,
-)
+from energate.paper.parts import Config
+from energate.paper.report.comparing import LEVEL, Comparison, Row, origin_words
+from energate.paper.report.statistics import ERROR, lower_is_better, mean_spread, values
+from energate.paper.values import texts
 
 #: Measures in percent, by name.
 _IN_PERCENT = {
