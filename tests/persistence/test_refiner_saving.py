@@ -1,7 +1,10 @@
 """Refiners on disk: with a base of ours, one that is given again, one that skops wrote, and none."""
 
 import functools
+import importlib
+import io
 import os
+import re
 import sys
 import zipfile
 from pathlib import Path
@@ -21,6 +24,8 @@ from test_persistence import FORGED, NAMES, change, load_or_one_line, read
 
 from energate import EnergyRefiner, EnergyScorer, InputError, LabelMLP, load, save
 from energate.errors import MissingExtraError
+from energate.paper.baselines import svm_labels
+from energate.persistence import _moved
 from energate.persistence._config import checksum, dump, parse, seal
 
 X, Y = rows(200)
@@ -355,3 +360,46 @@ def test_a_forged_refiner_raises_no_other_error(folder: Path, value: Any, data: 
     file.write_bytes(dump(config))
     load_or_one_line(folder)
     file.write_bytes(whole)
+
+
+# --- classes that have moved -------------------------------------------------------------------------------------
+
+
+def under_old_names(data: bytes) -> bytes:
+    """What skops wrote, as the version before wrote it."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as archive, zipfile.ZipFile(buffer, "w") as old:
+        for info in archive.infolist():
+            content = archive.read(info)
+            for now, before in (("energate.paper.baselines.svms", "energate.baselines._svmlabels"),):
+                content = content.replace(now.encode(), before.encode())
+            old.writestr(info, content)
+    return buffer.getvalue()
+
+
+def test_a_base_that_was_saved_under_another_name_still_loads(tmp_path: Path) -> None:
+    pytest.importorskip("skops")
+    model = EnergyRefiner(svm_labels(random_state=0), **SUBSET).fit(X, Y)
+    save(model, tmp_path / "model", with_base=True)
+    base = under_old_names((tmp_path / "model" / "base.skops").read_bytes())
+    assert b"energate.baselines._svmlabels" in zipfile.ZipFile(io.BytesIO(base)).read("schema.json")
+    (tmp_path / "model" / "base.skops").write_bytes(base)
+    config = parse((tmp_path / "model" / "config.json").read_bytes())
+    change(tmp_path / "model", base={**config["base"], "file": seal(base)})
+    with pytest.raises(InputError, match="only if you trust") as caught:
+        load(tmp_path / "model")
+    asked = re.findall(r"'([^']+)'", str(caught.value).partition("trusted=")[2].partition("]")[0])
+    loaded = load(tmp_path / "model", trusted=asked)
+    np.testing.assert_allclose(loaded.predict_proba(X), model.predict_proba(X), rtol=1e-9)
+    old = [name.replace("paper.baselines.svms", "baselines._svmlabels") for name in asked]
+    assert old != asked
+    load(tmp_path / "model", trusted=old)  # a list that somebody wrote down before
+
+
+def test_every_class_that_moved_is_found_under_its_new_name() -> None:
+    for module in _moved.MODULES.values():
+        importlib.import_module(module)
+    for name in _moved.CLASSES.values():
+        module, _, last = name.rpartition(".")
+        assert getattr(importlib.import_module(module), last).__name__ == last
+    assert _moved.new_name("sklearn.svm.SVC") == "sklearn.svm.SVC"

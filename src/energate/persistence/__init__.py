@@ -50,6 +50,7 @@ from energate.persistence._config import (
     seal,
     seals,
 )
+from energate.persistence._moved import new_names, renamed
 from energate.persistence._store import BASE, CONFIG, WEIGHTS
 from energate.tables import Columns
 from energate.views import KINDS
@@ -400,10 +401,11 @@ def _foreign_base(
 def _load_base(data: bytes, kind: str, trusted: Sequence[str] | None, path: Any) -> Any:
     skops = require("skops.io", "skops")
     try:
+        data = renamed(data)
         asked = sorted(set(skops.get_untrusted_types(data=data)))
     except Exception as error:  # skops on bytes that it did not write
         raise InputError(f"{path!s} is damaged: {BASE} cannot be read ({line(error)}).") from error
-    missing = asked if trusted is None else sorted({*asked} - {*trusted})
+    missing = asked if trusted is None else sorted({*asked} - {*trusted} - new_names(trusted))
     if trusted is None or missing:
         raise InputError(
             f"{path!s} holds its base, a {kind}, in {BASE}, which is read only if you trust where it comes from, and "
