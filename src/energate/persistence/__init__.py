@@ -133,7 +133,7 @@ def load(
         known = made().get_params(deep=False)
         older = {name: encode(known[name], name) for name in added_after(made, config["schema"])}
         _same_names(path, f"parameters of {kind}", {*entry["parameters"], *older}, set(known), config)
-        saved = {**older, **entry["parameters"], "device": str(device)}
+        saved = {**older, **entry["parameters"], **({"device": str(device)} if "device" in known else {})}
         inner = inner_of(made)
         origin = None if inner is None else saved.pop(inner, None)
         if "units" in saved or units is not None:

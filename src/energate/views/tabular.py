@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.special import log_softmax
+from sklearn.base import clone
 
 from energate.errors import InputError
 from energate.estimators.bases import MOST
@@ -47,6 +48,7 @@ def fit_table(
     target: str | None = None,
     *,
     task: str | None = None,
+    estimator: Any = None,
     targets: Sequence[str] = (),
     targets_prefix: str | None = None,
     drop: Sequence[str] = (),
@@ -68,6 +70,7 @@ def fit_table(
     path : a .csv, .tsv, .parquet, .npz or .arff file.
     target : the column with the classes; of an anomaly score, a column of two values to measure with.
     task : ``"classify"``, ``"multilabel"`` or ``"anomaly"``; classify if left out, multilabel if there are ``targets``.
+    estimator : what to fit, in place of the estimator of the task; ``epochs`` and ``options`` are then its own affair.
     targets, targets_prefix : columns of 0 and 1, the labels; by their names, or by what their names begin with.
     drop, keep, categories : columns to leave out, to take though they look like ids, and to take as categories.
     image : height and width, where rows are images.
@@ -82,7 +85,8 @@ def fit_table(
     began = time.monotonic()
     resolve_device(device)  # refused before the table is read
     order = _Order(target, targets, targets_prefix, task, options)
-    build = order.trained.build
+    if estimator is not None and (options or epochs is not None):
+        raise InputError("`epochs` and options of a task are not for an `estimator` of your own: set its parameters.")
     source = open_table(path, part)
     order.find_targets(source.names, source.groups)
     table = source.read()
@@ -103,7 +107,8 @@ def fit_table(
     def trained(X: Array, y: Any) -> Any:
         if len(X) < 2:
             raise InputError(f"A model needs at least 2 rows to be trained on; there is {len(X)}.")
-        model = build(device, random_state, epochs, **options)
+        build = order.trained.build
+        model = build(device, random_state, epochs, **options) if estimator is None else clone(estimator)
         with _threads_for(X.size):
             return model.fit(X) if order.task == "anomaly" else model.fit(X, y)
 
