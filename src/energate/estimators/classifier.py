@@ -442,7 +442,8 @@ class EnergyClassifier(
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each row."""
-        return self.classes_[self._logits(X).argmax(axis=1)]
+        best = self._logits(X).argmax(axis=1)
+        return self.classes_[best]
 
     def transform(self, X: Any) -> Array:
         """Hidden units of all classes, side by side: (n, K * M)."""
