@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 import energate
+from energate import estimators
 from energate.errors import InputError
-from energate.estimators import EnergyClassifier, EnergyRefiner, EnergyScorer, LabelMLP, PairScorer
 from energate.persistence._bases import is_foreign
 from energate.persistence._store import BASE, CONFIG, WEIGHTS
 from energate.persistence._values import dump, line, parse
@@ -16,9 +16,7 @@ from energate.tables import Columns
 FORMAT = "energate model"
 SCHEMA = 2
 #: what can be saved, by name
-ESTIMATORS: dict[str, Any] = {
-    kind.__name__: kind for kind in (EnergyClassifier, EnergyRefiner, EnergyScorer, LabelMLP, PairScorer)
-}
+ESTIMATORS: dict[str, Any] = {name: getattr(estimators, name) for name in estimators.__all__}
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
