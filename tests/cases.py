@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.multioutput import MultiOutputClassifier
 from torch import Tensor, nn
 
 from energate.activations import ACTIVATIONS, Activation, elu, leaky, softmax, softshrink
@@ -199,3 +201,19 @@ class Trunk(nn.Module):
 def trunk_units(n_models: int, width: int, _: torch.Generator) -> NetworkUnits:
     """A function for `EnergyClassifier(units=...)`."""
     return NetworkUnits(Trunk(n_models, width), width)
+
+
+VECTORS = np.array([[1, 0, 0, 1, 0], [0, 1, 1, 0, 0], [0, 0, 1, 1, 0], [1, 1, 0, 0, 1], [0, 0, 0, 0, 1]])
+QUICK_REFINER: dict[str, Any] = {"max_epochs": 12, "random_state": 0, "device": "cpu", "n_hidden": 8, "n_factors": 8}
+
+
+def labelled_rows(n_rows: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows with one of five label vectors, and a noisy column for each label."""
+    rng = np.random.default_rng(seed)
+    Y = VECTORS[rng.integers(0, len(VECTORS), n_rows)]
+    return Y + rng.normal(0, 0.7, Y.shape), Y
+
+
+def logistic() -> Any:
+    """A base of scikit-learn's."""
+    return MultiOutputClassifier(LogisticRegression())

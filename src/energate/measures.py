@@ -1,11 +1,17 @@
-"""Probabilities against what happened: the numbers of a reliability diagram, and the expected calibration error."""
+"""Predictions against what is: error, log-loss, calibration, F1, and how sure a mean is; without any model.
+
+Errors, calibration errors and shares are in percent.
+"""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.metrics import f1_score, roc_auc_score
 
 BINS = 10
+
+# --- single numbers ----------------------------------------------------------------------------------------------
 
 
 def log_loss(p: NDArray[Any], truth: NDArray[Any]) -> float:
@@ -33,3 +39,49 @@ def reliability(p: NDArray[Any], happened: NDArray[Any]) -> dict[str, Any]:
         "accuracy": [round(100 * r / n, 3) if n else None for r, n in zip(right, count, strict=True)],
         "ece": round(100 * float(np.abs(sure - right).sum() / len(p)), 4),
     }
+
+
+def calibration_error(p: NDArray[Any], happened: NDArray[Any]) -> float:
+    """The expected calibration error of p (n,), in percent."""
+    return float(reliability(p, happened)["ece"])
+
+
+def f1_scores(predicted: NDArray[Any], Y: NDArray[Any]) -> dict[str, float]:
+    """F1 of labels (n, L) over rows, over labels and over all cells; 1 where nothing is predicted and nothing is."""
+    names = {"example_f1": "samples", "macro_f1": "macro", "micro_f1": "micro"}
+    return {
+        name: 100 * float(f1_score(Y, predicted, average=average, zero_division=1.0)) for name, average in names.items()
+    }
+
+
+# --- what rows held out say of a model, by its task --------------------------------------------------------------
+
+
+def of_classes(log_proba: NDArray[Any], classes: NDArray[Any], y: NDArray[Any]) -> dict[str, Any]:
+    """Of log-probabilities (n, K) of sorted ``classes`` (K,); y (n,) holds classes."""
+    wrong = classes[log_proba.argmax(1)] != y
+    return {
+        "error": 100 * float(wrong.mean()),
+        "n_wrong": int(wrong.sum()),
+        "log_loss": float(-log_proba[np.arange(len(y)), np.searchsorted(classes, y)].mean()),
+        "calibration_error": calibration_error(np.exp(log_proba.max(1)), ~wrong),
+    }
+
+
+def of_labels(p: NDArray[Any], predicted: NDArray[Any], Y: NDArray[Any]) -> dict[str, Any]:
+    """Of probabilities and predictions (n, L), which need not be the labels with p above one half."""
+    p = np.clip(p, 1e-9, 1 - 1e-9)
+    return {
+        "label_error": 100 * float((predicted != Y).mean()),
+        "row_error": 100 * float((predicted != Y).any(1).mean()),
+        "log_loss": log_loss(p, Y),
+        "calibration_error": calibration_error(np.maximum(p, 1 - p).ravel(), ((p > 0.5) == Y).ravel()),
+    }
+
+
+def of_anomalies(scores: NDArray[Any], y: NDArray[Any] | None) -> dict[str, Any]:
+    """Of scores (n,), below 0 for rows taken for anomalies; y (n,) is 1 for those that are, or None if nobody knows."""
+    found = {"flagged": 100 * float((scores < 0).mean())}
+    if y is not None and 0 < y.sum() < len(y):
+        found["roc_auc"] = float(roc_auc_score(y, -scores))
+    return found

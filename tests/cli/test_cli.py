@@ -23,8 +23,8 @@ import energate
 from energate.cli import app
 from energate.cli._console import split
 from energate.cli.bench import duration
-from energate.datasets import MULTILABEL_NAMES, NAMES, Dataset, _recipes, _store, load, make_rectangles, sheets, suite
-from energate.datasets._files import NotHereError
+from energate.datasets import MULTILABEL_NAMES, NAMES, Dataset, load_dataset, make_rectangles, sheets, store, suite
+from energate.datasets.sources import NotHereError
 from energate.errors import InputError, MissingExtraError
 
 HEAVY = {"torch", "sklearn", "numpy", "matplotlib", "pandas", "scipy"}
@@ -136,7 +136,7 @@ def test_list_shows_every_set_on_one_line_when_piped() -> None:
     assert [line.split()[0] for line in lines] == list(NAMES)
     assert "\x1b" not in result.stdout
     assert all(line == line.rstrip() for line in lines)
-    assert all(suite.describe(name).rule in line for name, line in zip(NAMES, lines, strict=True))
+    assert all(suite.describe_dataset(name).rule in line for name, line in zip(NAMES, lines, strict=True))
 
 
 def test_list_as_json(originals: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,12 +219,8 @@ def test_the_files_that_list_looks_for_are_those_that_load_reads() -> None:
         calls = {"_mnist(folder)": "mnist.npz", "_photographs(folder)": "natural_images20.npz"}
         return set(re.findall(r'"(\w+\.npz)"', text)) | {file for key, file in calls.items() if key in text}
 
-    assert {name: set(files) for name, files in _store.FOLDER_FILES.items()} == {
-        name: files(recipe) for name, recipe in _recipes.FROM_FOLDER.items()
-    }
-    assert {name: set(files) for name, files in _store.GENERATOR_FILES.items()} == {
-        name: set() if name in _recipes.FROM_NOTHING else files(recipe) for name, recipe in _recipes.FROM_DIGITS.items()
-    }
+    for recipe in (*suite.FROM_FOLDER.values(), *suite.GENERATED.values()):
+        assert set(recipe.files) == files(recipe.make)
 
 
 # --- data get and make -------------------------------------------------------------------------------------------
@@ -235,7 +231,7 @@ def test_files_that_get_wrote_can_be_loaded_as_a_folder(originals: Path, monkeyp
     said = call("data", "get", "rectangles", "--output", "new/[bold]folder").stdout
     assert "wrote new/[bold]folder/rectangles.npz" in said  # brackets are no markup
     assert re.search(r"^train +1,000 +784 +original +[0-9a-f]{16}$", said, re.MULTILINE)
-    first, again = load("rectangles", folder=originals), load("rectangles", folder="new/[bold]folder")
+    first, again = load_dataset("rectangles", folder=originals), load_dataset("rectangles", folder="new/[bold]folder")
     assert again.provenance["sha256"] == first.provenance["sha256"]
     assert again.provenance["test"] == "original"
     with np.load("new/[bold]folder/rectangles.npz", allow_pickle=False) as file:
@@ -244,7 +240,7 @@ def test_files_that_get_wrote_can_be_loaded_as_a_folder(originals: Path, monkeyp
         np.testing.assert_array_equal(file["y_test"], first.y_test)
     size, digest = re.search(r"\(([\d.]+) MB, sha256 (\w+)\)", said).groups()  # type: ignore[union-attr]
     path = Path("new/[bold]folder/rectangles.npz")
-    assert digest == _store.sha256_of(path)
+    assert digest == store.sha256_of(path)
     assert float(size) == pytest.approx(path.stat().st_size / 1e6, abs=0.05)
 
 
@@ -253,10 +249,10 @@ def test_made_rows_are_never_read_back_as_original() -> None:
     assert "rectangles, source: generate, seed 3" in said
     assert sorted(path.name for path in Path("made").iterdir()) == ["digits.npz", "rectangles-generated.npz"]
     with pytest.raises(InputError, match=r"the folder has no rectangles\.npz"):
-        load("rectangles", source="folder", folder="made")
+        load_dataset("rectangles", source="folder", folder="made")
     with np.load("made/rectangles-generated.npz", allow_pickle=False) as file:
         assert json.loads(str(file["provenance"]))["seed"] == 3
-        np.testing.assert_array_equal(file["x_valid"], load("rectangles", 3, source="generate").X_valid)
+        np.testing.assert_array_equal(file["x_valid"], load_dataset("rectangles", 3, source="generate").X_valid)
 
 
 def test_a_file_is_replaced_only_on_demand() -> None:
@@ -309,7 +305,7 @@ def test_errors_leave_no_half_written_file(
         file.write(b"half")
         raise error
 
-    monkeypatch.setattr(_store.np, "savez_compressed", half)
+    monkeypatch.setattr(store.np, "savez_compressed", half)
     if there:
         Path("digits.npz").write_bytes(b"old")
     result = call("data", "get", "digits", "--overwrite", code=130 if isinstance(error, KeyboardInterrupt) else 2)
@@ -456,7 +452,7 @@ def test_show_draws_a_table_of_images() -> None:
 @pytest.mark.data
 def test_get_and_show_of_a_published_set() -> None:
     call("data", "get", "rectangles", "--output", "got")
-    first, again = load("rectangles"), load("rectangles", folder="got")
+    first, again = load_dataset("rectangles"), load_dataset("rectangles", folder="got")
     assert again.provenance["sha256"] == first.provenance["sha256"]
     assert [again.provenance[part] for part in PARTS] == ["original"] * 3
     said = call("data", "show", "rectangles", "--part", "valid").stdout
@@ -585,9 +581,9 @@ def test_ctrl_c_ends_a_real_process_with_130() -> None:
 
 
 def test_the_provenance_in_a_file_is_that_of_the_set() -> None:
-    data = load("digits")
-    saved = _store.save_dataset(data, "folder")
+    data = load_dataset("digits")
+    saved = store.save_dataset(data, "folder")
     assert isinstance(data, Dataset)
     assert saved.new
-    assert not _store.save_dataset(data, "folder").new
+    assert not store.save_dataset(data, "folder").new
     assert saved.path == Path("folder/digits.npz")

@@ -144,7 +144,7 @@ def test_explain_takes_what_a_base_says_from_the_table(shelf: Path) -> None:
 def test_a_base_is_for_refiners(shelf: Path) -> None:
     save(EnergyScorer("mean", n_hidden=2, max_epochs=1, device="cpu").fit(DATA.X), "m.zip")
     words = refused("explain", "m.zip", shelf / "t.csv", "--base-prefix", "p_")
-    assert "--base-prefix is for a refiner; m.zip is of the kind EnergyScorer" in words
+    assert "are for a refiner; the model is of the kind EnergyScorer" in words
 
 
 def test_a_refiner_of_classes_gives_one_class_and_shares_of_all() -> None:

@@ -15,16 +15,17 @@ from scipy.io import arff as scipy_arff
 from energate.datasets import (
     MULTILABEL_NAMES,
     MultiLabelDataset,
-    _files,
     describe_multilabel,
     load_arff,
     load_multilabel,
     make_correlated_labels,
     multilabel,
     prepare_audio,
+    sources,
     split_rows,
 )
 from energate.errors import InputError
+from energate.files import sha256_of
 
 #: labels per row
 PUBLISHED = {
@@ -106,13 +107,13 @@ def test_files_are_found_in_the_folder_or_in_its_part(tmp_path: Path, part: str,
     folder = tmp_path / part if part == "multi" else tmp_path / "own"
     folder.mkdir()
     write(folder, "cal500")
-    monkeypatch.setenv(_files.VARIABLE, str(tmp_path if part == "multi" else folder))
+    monkeypatch.setenv(sources.VARIABLE, str(tmp_path if part == "multi" else folder))
     data = load_multilabel("cal500")
     assert isinstance(data, MultiLabelDataset)
     assert data.label_names[:2] == ("y0", "y1")
     assert data.feature_names[-1] == "x67"
     assert data.provenance["stands_for"] == "MTurk"
-    assert data.provenance["files"]["cal500.npz"] == _files.sha256_of(folder / "cal500.npz")
+    assert data.provenance["files"]["cal500.npz"] == sha256_of(folder / "cal500.npz")
     with pytest.raises(FrozenInstanceError):
         data.name = "other"  # type: ignore[misc]
 
@@ -146,7 +147,7 @@ def test_files_without_the_arrays_or_with_other_sums_are_refused(tmp_path: Path)
 
 
 def test_names_and_sources_that_do_not_exist_are_refused(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.delenv(_files.VARIABLE, raising=False)
+    monkeypatch.delenv(sources.VARIABLE, raising=False)
     with pytest.raises(InputError, match=r"no multi-label data set 'yeats'. Did you mean 'yeast'\?"):
         load_multilabel("yeats")
     with pytest.raises(InputError, match="`source` must be 'auto', 'folder' or 'openml'; got 'web'"):
@@ -184,7 +185,7 @@ def test_scikit_learn_takes_what_is_asked_of_it(tmp_path: Path, monkeypatch) -> 
 
 
 def test_what_the_network_gives_is_made_a_data_set(monkeypatch) -> None:
-    monkeypatch.delenv(_files.VARIABLE, raising=False)
+    monkeypatch.delenv(sources.VARIABLE, raising=False)
     monkeypatch.setattr(multilabel, "fetch_openml", openml_yeast)
     data = load_multilabel("yeast")
     assert data.provenance["source"] == "openml"
@@ -205,7 +206,7 @@ def test_a_machine_without_a_network_is_told_so(monkeypatch) -> None:
         bunch.target[3, 1] = "maybe"
         return bunch
 
-    monkeypatch.delenv(_files.VARIABLE, raising=False)
+    monkeypatch.delenv(sources.VARIABLE, raising=False)
     monkeypatch.setattr(multilabel, "fetch_openml", offline)
     with pytest.raises(InputError, match=r"data set 40597 cannot be fetched \(URLError\)\).*machine with a network"):
         load_multilabel("yeast")
@@ -411,18 +412,19 @@ HEAD = "@relation r\n@attribute a real\n@attribute b {0,1}\n@data\n"
     ("text", "labels", "message"),
     [
         ("", -1, "must have attributes, and rows after a line @data"),
-        (HEAD, -1, "must have attributes, and rows"),
+        (HEAD, -1, "has no rows"),
         ("hello\n", -1, r"line 1: expected @relation, @attribute or @data; got 'hello'"),
-        ("@attribute a string\n", -1, r"line 1: 'a' must be numeric or nominal, \{a,b\}; got 'string'"),
-        ("@attribute a {red,blue}\n", -1, "the values of 'a' must be numbers, or true and false; got red, blue"),
+        (HEAD.replace("real", "string") + "x,1\n", -1, "numbers only, but for the labels; 'a': turn text into numbers"),
+        (HEAD.replace("real", "{red,blue}") + "red,1\n", -1, "numbers only, but for the labels; 'a'"),
+        (HEAD.replace("real", "date 'yyyy-MM-dd'") + "2001-01-01,1\n", -1, "numbers only, but for the labels; 'a'"),
         ("@attribute a\n", -1, "expected '@attribute name type'"),
         (HEAD + "1\n", -1, "line 5: expected 2 values; got 1"),
         (HEAD + "1,0,{2}\n", -1, r"line 5: expected values between commas; got '\{2\}'"),
         (HEAD + "1,\n", -1, "expected values between commas; got ''"),
         (HEAD + "x,1\n", -1, "'a' must be a number; got 'x'"),
         (HEAD + "1,2\n", -1, "'b' must be one of 0, 1; got '2'"),
-        (HEAD + "1,?\n", -1, "labels must be 0 or 1 in every row; 'b' has other values, or missing ones"),
-        (HEAD + "2,1\n", 1, "'a' has other values"),
+        (HEAD + "1,?\n", -1, "line 5: 'b' must be there in every row .*Check that `labels` names the labels"),
+        (HEAD + "2,1\n", 1, "line 5: 'a' must be 0 or 1; got '2'. Check that `labels` names"),
         (HEAD + "{0 1\n", -1, "a sparse row must end with a brace"),
         (HEAD + "{1 1, 0 1}\n", -1, "must rise, from 0 to 1; got 0"),
         (HEAD + "{2 1}\n", -1, "must rise, from 0 to 1; got 2"),
@@ -468,5 +470,5 @@ def test_arff_files_that_are_not_there_or_no_text_are_refused(tmp_path: Path) ->
 @pytest.mark.data
 def test_the_genuine_rows_have_unit_norm_as_prepared_ones_do() -> None:
     """The published rows of the set that majorminer stands for are of norm 1, as `prepare_audio` makes them."""
-    with np.load(Path(os.environ[_files.VARIABLE], "multi", "majmin_genuine60.npz"), allow_pickle=False) as content:
+    with np.load(Path(os.environ[sources.VARIABLE], "multi", "majmin_genuine60.npz"), allow_pickle=False) as content:
         np.testing.assert_allclose(np.linalg.norm(content["X"], axis=1), 1, atol=1e-5)

@@ -23,7 +23,9 @@ from energate.cli import app
 from energate.errors import InputError, MissingExtraError
 from energate.estimators import EnergyClassifier, EnergyRefiner, EnergyScorer, LabelMLP, PairScorer
 from energate.estimators.refiner import T_LIMIT
-from energate.export import _comparing, _graphs, _onnx, export_onnx
+from energate.export import _onnx, export_onnx
+from energate.views import describe, view_of
+from energate.views.scorer import EnergyScorerView, ScorerGraph
 
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
@@ -212,8 +214,8 @@ def scorer() -> EnergyScorer:
 
 def test_a_graph_that_differs_is_not_written(file: Path, scorer: EnergyScorer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever of the two is wrong, they are compared: here the model's own answers are, which saves exporting."""
-    graph = _graphs.graph_of(scorer)
-    content = _onnx.to_onnx(graph, double=False)
+    graph = view_of(scorer).graph()
+    content = _onnx.to_onnx(graph, describe(scorer), double=False)
     monkeypatch.setattr(export, "to_onnx", lambda *_: content)
     file.write_bytes(b"what was there")
     wrong = {
@@ -227,12 +229,12 @@ def test_a_graph_that_differs_is_not_written(file: Path, scorer: EnergyScorer, m
             return {**found, name: change(found[name])}
 
         changed = replace(graph, reference=reference)
-        monkeypatch.setattr(export, "graph_of", lambda _, made=changed: made)
+        monkeypatch.setattr(EnergyScorerView, "graph", lambda _, made=changed: made)
         with pytest.raises(InputError, match=words):
             export_onnx(scorer, file)
     assert file.read_bytes() == b"what was there"
     assert list(file.parent.iterdir()) == [file]
-    monkeypatch.setattr(export, "graph_of", lambda _: graph)
+    monkeypatch.setattr(EnergyScorerView, "graph", lambda _: graph)
     export_onnx(scorer, file)
     assert file.read_bytes() == content
 
@@ -247,18 +249,18 @@ def test_what_rounding_cannot_explain_names_float64(file: Path) -> None:
 
 
 def test_nan_is_a_difference(scorer: EnergyScorer) -> None:
-    graph = _graphs.graph_of(scorer)
+    graph = view_of(scorer).graph()
     expected = graph.reference(X[:2])
     nothing = {name: np.full_like(values, np.nan, dtype=float) for name, values in expected.items()}
     with pytest.raises(InputError, match="differs"):
-        _comparing._difference(graph, {**expected, "energy": nothing["energy"]}, expected, 1.0)
+        export._difference(graph, {**expected, "energy": nothing["energy"]}, expected, 1.0)
     with pytest.raises(InputError, match="shape"):
-        _comparing._difference(graph, {**expected, "energy": expected["energy"][:1]}, expected, 1.0)
-    assert _comparing._difference(graph, expected, expected, 1e-9) == 0
+        export._difference(graph, {**expected, "energy": expected["energy"][:1]}, expected, 1.0)
+    assert export._difference(graph, expected, expected, 1e-9) == 0
 
 
 def test_what_cannot_be_traced_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch, scorer: EnergyScorer) -> None:
-    monkeypatch.setattr(_graphs.ScorerGraph, "forward", lambda self, X: (X[X > 0].sum() if X.sum() > 0 else X,))
+    monkeypatch.setattr(ScorerGraph, "forward", lambda self, X: (X[X > 0].sum() if X.sum() > 0 else X,))
     with pytest.raises(InputError, match=r"This EnergyScorer cannot be exported: .+\. Nothing was written"):
         export_onnx(scorer, file)
     assert not file.exists()

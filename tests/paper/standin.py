@@ -8,16 +8,17 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from energate.datasets import Dataset
-from energate.paper import Summary, tables, work
+from energate.paper import Summary, plan, work
 from energate.paper import run as run_table
-from energate.paper.systems import SYSTEMS, Parts, System, Trial
-from energate.paper.tables import Profile, Table
+from energate.paper.cell import Attempt
+from energate.paper.plan import Profile, Table
+from energate.paper.systems import CLASS_SYSTEMS, Parts, System, no_history, no_scores
 from energate.training import History
 
 N_TRAIN, N_VALID, N_TEST, N_CLASSES, SHAPE = 90, 60, 137, 3, (3, 4)
@@ -83,48 +84,56 @@ class Model:
         return self.classes_[self.energies(X).argmax(1)]
 
 
-class Centre(System):
+class Centre:
     """Notes what is asked of it; ``before`` is called first, with what is to be done, and may raise."""
 
-    on_gpu = False
+    random = True
+    shown: ClassVar[dict[str, Any]] = {"energies": Model.energies}
 
     def __init__(self, before: Callable[[str, int], None] = lambda what, seed: None) -> None:
         self.before, self.calls, self.seen = before, [], []  # type: ignore[var-annotated]
 
-    def search(self, parts: Parts, configs: Sequence[Any], device: str, seed: int) -> list[Trial]:
+    def search(self, parts: Parts, configs: Sequence[Any], device: str, seed: int) -> list[Attempt]:
         self.calls.append("search")
         self.seen.append(parts)
         self.before("search", seed)
-        trials = []
+        attempts = []
         for config in configs:
             proba = Model(parts, config["sharpness"], seed).predict_proba(parts.X_valid)
             loss = -np.log(proba[np.arange(len(proba)), parts.y_valid] + 1e-12).mean()
-            trials.append(Trial(config, 100 * float(np.mean(proba.argmax(1) != parts.y_valid)), float(loss), 0.0))
-        return trials
+            error = 100 * float(np.mean(proba.argmax(1) != parts.y_valid))
+            attempts.append(Attempt(config, error, float(loss), 0.0))
+        return attempts
 
-    def fit(self, parts: Parts, config: Any, device: str, seed: int) -> Any:
-        self.calls.append(f"seed {seed}")
-        self.seen.append(parts)
-        self.before("fit", seed)
-        return Model(parts, config["sharpness"], seed)
+    def system(self) -> System:
+        def attempts(system: System, *rest: Any) -> list[Attempt]:
+            return self.search(*rest)
 
-    def energies(self, model: Any, X: Any) -> Any:
-        return model.energies(X)
+        def make(config: Any, device: str, seed: int) -> Asked:
+            return Asked(self, config["sharpness"], seed)
+
+        return System(make, attempts, on_gpu=False, random=self.random, stops_early=True, **self.shown)
 
 
 class Plain(Centre):
     """Neither random nor with probabilities or energies."""
 
     random = False
+    shown: ClassVar[dict[str, Any]] = {"log_proba": no_scores, "curves": no_history}
 
-    def log_proba(self, model: Any, X: Any) -> None:
-        return None
 
-    def energies(self, model: Any, X: Any) -> None:
-        return None
+class Asked:
+    """Is fitted: notes that, and is a `Model` then."""
 
-    def curves(self, model: Any) -> dict[str, History]:
-        return {}
+    def __init__(self, centre: Centre, sharpness: float, seed: int) -> None:
+        self.centre, self.sharpness, self.seed = centre, sharpness, seed
+
+    def fit(self, X: Any, y: Any, X_valid: Any, y_valid: Any) -> Model:
+        parts = Parts(X, y, X_valid, y_valid)
+        self.centre.calls.append(f"seed {self.seed}")
+        self.centre.seen.append(parts)
+        self.centre.before("fit", self.seed)
+        return Model(parts, self.sharpness, self.seed)
 
 
 def space(system: str, data: str, search: bool) -> list[dict[str, float]]:
@@ -132,16 +141,16 @@ def space(system: str, data: str, search: bool) -> list[dict[str, float]]:
 
 
 def install(
-    systems: dict[str, System],
+    systems: dict[str, Centre],
     set_item: Callable[..., None] = dict.__setitem__,
     set_attr: Callable[..., None] = setattr,
 ) -> None:
     """Put table, profiles, systems, configurations and data in their places."""
-    set_item(tables.TABLES, TABLE.name, TABLE)
+    set_item(plan.TABLES, TABLE.name, TABLE)
     for profile in PROFILES:
-        set_item(tables.PROFILES, profile.name, profile)
+        set_item(plan.PROFILES, profile.name, profile)
     for name, system in systems.items():
-        set_item(SYSTEMS, name, system)
+        set_item(CLASS_SYSTEMS, name, system.system())
     set_attr(work, "space", space)
     set_attr(work, "load", load)
 

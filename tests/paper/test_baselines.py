@@ -16,9 +16,8 @@ from sklearn.utils.estimator_checks import check_estimator
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
 from energate.paper.baselines import DropoutMLP, GatedSoftmax, RBMClassifier, StackedAutoencoderClassifier
-from energate.paper.baselines._gated import GatedNetwork
-from energate.paper.baselines._perceptron import Perceptron
-from energate.paper.baselines._rbm import centred, contrast, gibbs, with_gradients
+from energate.paper.baselines.networks import GatedNetwork, Perceptron
+from energate.paper.baselines.rbm import centred, contrast, gibbs, with_gradients
 from energate.rbm import RBM, binary_states
 from energate.units import MeanUnits
 

@@ -1,6 +1,7 @@
 """What the file of a cell holds: every number computed again, in another way; and the results that come along."""
 
 import base64
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,20 @@ import torch
 from standin import BODY, CONFIGS, HEAD, N_CLASSES, N_TEST, Centre, Plain, counts, run, strict
 
 from energate.datasets import Dataset
-from energate.paper import measures, work
-from energate.paper.tables import PROFILES, TABLES, Profile
+from energate.paper import measuring, work
+from energate.paper.cell import (
+    as_json,
+    find_cell,
+    load,
+    note_run,
+    read_cell,
+    read_runs,
+    read_search,
+    write_cell,
+    write_json,
+    write_search,
+)
+from energate.paper.plan import PROFILES, TABLES, Profile
 from energate.training import History
 
 ALL = ("centre", "plain", "other")
@@ -59,7 +72,7 @@ def test_the_numbers_of_a_cell_are_right(systems: Systems, tmp_path: Path) -> No
     data = standin.load("two")
     for system in ("centre", "plain"):
         cell = strict(tmp_path / "small/two" / system / "seed0.json")
-        model = standin.Model(work._parts(data), CONFIGS[1]["sharpness"], seed=0)
+        model = standin.Model(work.parts_of(data), CONFIGS[1]["sharpness"], seed=0)
         predicted = model.predict(data.X_test)
         wrong = predicted != data.y_test
         assert 0 < wrong.sum() < N_TEST
@@ -85,7 +98,7 @@ def test_the_numbers_of_a_cell_are_right(systems: Systems, tmp_path: Path) -> No
 def test_losses_calibration_and_energies_are_right(systems: Systems, tmp_path: Path) -> None:
     run(tmp_path, data=["two"], systems=["centre"])
     cell, data = strict(tmp_path / "small/two/centre/seed1.json"), standin.load("two")
-    model = standin.Model(work._parts(data), CONFIGS[1]["sharpness"], seed=1)
+    model = standin.Model(work.parts_of(data), CONFIGS[1]["sharpness"], seed=1)
     proba = model.predict_proba(data.X_test)
     loss = np.mean([-np.log(row[k]) for row, k in zip(proba, data.y_test, strict=True)])
     assert cell["test_log_loss"] == pytest.approx(loss, abs=1e-5)
@@ -139,7 +152,7 @@ def test_curves_are_thinned_and_stay_in_place(n_epochs: int, every: int) -> None
         validation=[torch.tensor([epoch / 2, epoch / 2]) for epoch in checked],
         validated=checked,
     )
-    curve = measures._curve(history)
+    curve = vars(measuring.curve_of(history))
     assert len(curve["epoch"]) <= 100
     assert curve["epoch"] == sorted(set(curve["epoch"]))
     assert curve["loss"] == [epoch + 1 for epoch in curve["epoch"]]  # the mean over members
@@ -151,37 +164,57 @@ def test_curves_are_thinned_and_stay_in_place(n_epochs: int, every: int) -> None
 
 
 def test_filters_are_grey_where_they_are_zero() -> None:
-    found = measures._filters(np.array([[0.0, 2.0, -2.0, 1.0], [0.0, 0.0, 0.0, 0.0]]), np.array([0, 1]), (2, 2))
-    assert list(base64.b64decode(found["pixels"])) == [128, 255, 1, 192, 128, 128, 128, 128]
-    assert (found["shape"], found["n"], found["classes"]) == ([2, 2], 2, [0, 1])
+    found = measuring.as_filters(np.array([[0.0, 2.0, -2.0, 1.0], [0.0, 0.0, 0.0, 0.0]]), np.array([0, 1]), (2, 2))
+    assert found.pixels.shape == (2, 2, 2)
+    assert found.pixels.ravel().tolist() == [128, 255, 1, 192, 128, 128, 128, 128]
+    assert found.classes == [0, 1]
 
 
 def test_energies_beyond_the_edges_are_counted() -> None:
     energies = np.concatenate([np.linspace(0, 1, 5000), [1e9, -1e9]])[:, None] + np.array([0.0, 3.0])
-    found = measures._energies(energies, np.zeros(5002, dtype=int))
+    found = measuring.histograms(energies, np.zeros(5002, dtype=int))
     assert found is not None
-    assert sum(found["own"]) == sum(found["others"]) == 5002
-    assert max(found["edges"]) < 5  # and do not stretch them
-    same = measures._energies(np.full((4, 2), 7.0), np.zeros(4, dtype=int))
+    assert sum(found.own) == sum(found.others) == 5002
+    assert max(found.edges) < 5  # and do not stretch them
+    same = measuring.histograms(np.full((4, 2), 7.0), np.zeros(4, dtype=int))
     assert same is not None
-    assert sum(same["own"]) == 4
+    assert sum(same.own) == 4
 
 
 def test_files_are_strict_and_whole(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "a.json"
-    measures.write_json(path, {"a": 1})
-    assert measures.read_json(path) == {"a": 1}
+    write_json(path, {"a": 1})
+    assert path.read_text() == '{"a":1}\n'
     for content in ({"a": math.nan}, {"a": math.inf}, {"a": object()}):
         with pytest.raises((ValueError, TypeError)):
-            measures.write_json(path, content)
-    assert measures.read_json(path) == {"a": 1}
+            write_json(path, content)
+    assert path.read_text() == '{"a":1}\n'
     assert [each.name for each in path.parent.iterdir()] == ["a.json"]
-    for text in ("", "[1]", '{"a": 1', "null"):
+    for text in ("", "[1]", '{"a": 1', "null", '{"schema": 1}', '{"schema": 2}'):
         path.write_text(text)
-        assert measures.read_json(path) is None
+        assert find_cell(path) is None
     path.write_bytes(b"\xff\xfe{}")
-    assert measures.read_json(path) is None
-    assert measures.read_json(tmp_path / "none.json") is None
+    assert find_cell(path) is None
+    assert find_cell(tmp_path / "none.json") is None
+
+
+def test_a_cell_read_and_written_again_is_the_same_file(systems: Systems, tmp_path: Path) -> None:
+    systems["other"].before = lambda what, seed: 1 / seed if what == "fit" else 0  # one fails
+    run(tmp_path, profile="search", data=["two"])
+    written = sorted(tmp_path.rglob("seed*.json"))
+    assert {strict(path)["status"] for path in written} == {"ok", "failed"}
+    for path in written:
+        cell = find_cell(path)
+        assert cell is not None
+        write_cell(tmp_path / "again.json", cell)
+        assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
+    for path in tmp_path.rglob("search.json"):
+        write_search(tmp_path / "again.json", read_search(load(path)))
+        assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
+    for path in (tmp_path / "small").rglob("runs.jsonl"):
+        for line in read_runs(path):
+            note_run(tmp_path / "again.jsonl", line)
+        assert (tmp_path / "again.jsonl").read_bytes() == path.read_bytes()
 
 
 # --- the results that come along ----------------------------------------------------------------------------------
@@ -223,3 +256,13 @@ def test_rows_that_come_along_are_the_same_for_all_systems() -> None:
         keys = ("profile", "n_train", "n_valid", "n_test", "test_slice", "provenance")
         for key in keys:
             assert all(cell[key] == cells[0][key] for cell in cells), f"{data.name}: {key} differs"
+
+
+@pytest.mark.skipif(not FILES, reason="no results in this tree")
+def test_results_that_come_along_read_and_written_again_are_the_same_bytes() -> None:
+    for path in sorted(RESULTS.rglob("*.json"))[::7]:
+        if path.name != "search.json":
+            notes: list[str] = []
+            again = as_json(read_cell(load(path), notes))
+            assert notes == []
+            assert json.dumps(again, separators=(",", ":")) + "\n" == path.read_text(), path

@@ -13,16 +13,15 @@ from sklearn.base import clone
 
 from energate import Autoencoder, CovarianceUnits, check_conservative
 from energate.errors import InputError
-from energate.estimators import EnergyClassifier
 from energate.estimators.progress import watching
+from energate.estimators.together import merged, or_each_alone, programs
 from energate.paper import TABLES, run, work
-from energate.paper.baselines import svm
-from energate.paper.labels import SYSTEMS as LABEL_SYSTEMS
-from energate.paper.measures import write_json
-from energate.paper.printed import PRINTED_SIZE, PrintedCovarianceUnits, printed_units
-from energate.paper.spaces import VARIANTS, space, variant_of
-from energate.paper.systems import SYSTEMS, EnergySystem, NetworkSystem, Parts, SVMSystem, Trial, choose
-from energate.paper.tables import PROFILES
+from energate.paper import systems as columns
+from energate.paper.cell import Attempt, write_json
+from energate.paper.plan import PROFILES
+from energate.paper.printed import PrintedCovarianceUnits, printed_units
+from energate.paper.spaces import PRINTED_SIZE, VARIANTS, space, variant_of
+from energate.paper.systems import CLASS_SYSTEMS, Parts, choose, systems_of
 
 # --- the tables ---------------------------------------------------------------------------------------------------
 
@@ -66,29 +65,16 @@ def test_published_numbers_are_those_of_the_paper() -> None:
 
 def test_tables_and_systems_fit() -> None:
     for table in TABLES.values():
-        assert set(table.systems) <= set(LABEL_SYSTEMS if table.labels else SYSTEMS)
+        assert set(table.systems) <= set(systems_of(table))
         assert len(set(table.systems.values())) == len(table.systems)
         assert set(table.ours) | set(table.apart) <= set(table.systems)
         for row in table.published.values():
             assert set(row) <= set(table.systems)
-    for labels, systems in ((False, SYSTEMS), (True, LABEL_SYSTEMS)):
-        named = {system for table in TABLES.values() if table.labels is labels for system in table.systems}
-        assert set(systems) == named
+        named = {system for other in TABLES.values() if other.labels is table.labels for system in other.systems}
+        assert set(systems_of(table)) == named
 
 
 # --- configurations -----------------------------------------------------------------------------------------------
-
-
-def estimator(system: str, config: dict[str, Any]) -> Any:
-    """What a system would fit."""
-    how = SYSTEMS[system]
-    if isinstance(how, SVMSystem):
-        return svm(scaling="none", **config)
-    if isinstance(how, NetworkSystem):
-        return how.estimator(**config)
-    assert isinstance(how, EnergySystem)
-    assert config["n_members"] >= 1
-    return EnergyClassifier(how.units).set_params(**{key: config[key] for key in config if key != "n_members"})
 
 
 @pytest.mark.parametrize("search", [False, True])
@@ -101,7 +87,7 @@ def test_every_system_has_configurations_for_every_set(search: bool) -> None:
         texts = [json.dumps(config, sort_keys=True) for config in configs]
         assert len(set(texts)) == len(texts), (system, data)
         for config in configs:
-            clone(estimator(system, {**config, **(taken_over[1] if taken_over else {})}))
+            clone(CLASS_SYSTEMS[system].make({**config, **(taken_over[1] if taken_over else {})}, "cpu", 0))
 
 
 def test_an_unknown_system_has_no_configurations() -> None:
@@ -120,9 +106,9 @@ def test_the_printed_score_is_tried_with_the_size_that_it_has() -> None:
 MEASURES = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=8)
 
 
-def trials_of(pairs: list[tuple[float, float]], failed: tuple[int, ...] = (), loss: float = np.inf) -> list[Trial]:
+def trials_of(pairs: list[tuple[float, float]], failed: tuple[int, ...] = (), loss: float = np.inf) -> list[Attempt]:
     return [
-        Trial({"i": i}, np.inf, loss, 0.0, "failed") if i in failed else Trial({"i": i}, error, log_loss, 0.0)
+        Attempt({"i": i}, np.inf, loss, 0.0, "failed") if i in failed else Attempt({"i": i}, error, log_loss, 0.0)
         for i, (error, log_loss) in enumerate(pairs)
     ]
 
@@ -151,11 +137,11 @@ def test_failed_trials_are_never_chosen(pairs: list[tuple[float, float]], data: 
 
 
 def test_without_log_losses_the_error_decides() -> None:
-    assert choose([Trial({}, error, None, 0.0) for error in (3.0, 2.0, 2.0)]) == 1
+    assert choose([Attempt({}, error, None, 0.0) for error in (3.0, 2.0, 2.0)]) == 1
 
 
 def test_trials_are_strict_json() -> None:
-    failed = Trial({"a": 1}, np.inf, np.nan, 0.1, "ValueError: no").as_json()
+    failed = Attempt({"a": 1}, np.inf, np.nan, 0.1, "ValueError: no").as_json()
     assert failed == {
         "config": {"a": 1},
         "valid_error": None,
@@ -164,7 +150,7 @@ def test_trials_are_strict_json() -> None:
         "error": "ValueError: no",
         "status": "failed",
     }
-    assert Trial({}, 1.0, None, 0.1).as_json()["status"] == "ok"
+    assert Attempt({}, 1.0, None, 0.1).as_json()["status"] == "ok"
 
 
 # --- systems ------------------------------------------------------------------------------------------------------
@@ -193,28 +179,50 @@ def parts() -> Parts:
 
 def test_configurations_of_one_shape_train_together(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     programs: list[list[Any]] = []
-    program = EnergySystem._program
+    together = columns._members
 
-    def noted(self: Any, parts: Any, configs: Any, *rest: Any) -> Any:
+    def noted(units: Any, configs: Any, *rest: Any) -> Any:
         programs.append([(config["n_hidden"], config["noise_level"]) for config in configs])
-        return program(self, parts, configs, *rest)
+        return together(units, configs, *rest)
 
-    monkeypatch.setattr(EnergySystem, "_program", noted)
+    monkeypatch.setattr(columns, "_members", noted)
     configs = [{**TINY, "n_hidden": n, "noise_level": noise} for noise in (0.1, 0.5) for n in (4, 6)]
-    system = SYSTEMS["mcaes"]
+    system = CLASS_SYSTEMS["mcaes"]
     trials = system.search(parts, configs, "cpu", 7)
     assert programs == [[(4, 0.1), (4, 0.5)], [(6, 0.1), (6, 0.5)]]
     assert [trial.config for trial in trials] == configs
     assert all(np.isfinite([trial.valid_error, trial.valid_log_loss]).all() for trial in trials)
     # The numbers are those of the members, each alone.
-    model = system._fit(parts, [configs[1], configs[3]], "cpu", 7)  # type: ignore[attr-defined]
+    model = together("mean-covariance", [configs[1], configs[3]], "cpu", 7)
+    model.fit(parts.X_train, parts.y_train, X_valid=parts.X_valid, y_valid=parts.y_valid)
     for labels, trial in zip(system.members(model, parts.X_valid), [trials[1], trials[3]], strict=True):
         assert trial.valid_error == pytest.approx(100 * np.mean(labels != parts.y_valid))
 
 
+def test_programs_differ_in_what_steps_training() -> None:
+    configs: list[dict[str, Any]] = [{"n_hidden": n, "learning_rate": rate} for rate in (0.1, 0.2) for n in (4, 6)]
+    assert programs(configs) == [[0, 2], [1, 3]]
+    assert merged([configs[0], configs[2]]) == {"n_hidden": 4, "learning_rate": [0.1, 0.2]}
+    assert programs([{"units": printed_units}] * 2) == [[0], [1]]  # what a function builds may share weights
+    assert programs([]) == []
+
+
+def test_a_program_that_fails_is_tried_one_by_one() -> None:
+    def train(configs: Any) -> list[str]:
+        if any(config["bad"] for config in configs):
+            raise InputError("no")
+        return [f"{len(configs)} together" for _ in configs]
+
+    found = or_each_alone([{"bad": bad} for bad in (False, True)], train, lambda config, error, seconds: str(error))
+    assert found == ["1 together", "no"]
+    assert or_each_alone([{"bad": False}] * 2, train, lambda *_: "") == ["2 together"] * 2
+    with pytest.raises(ZeroDivisionError):
+        or_each_alone([{}], lambda configs: [1 / 0], lambda *_: 0)  # a mistake in the code is no failure
+
+
 def test_a_configuration_that_diverges_spoils_no_other(parts: Parts) -> None:
     configs = [TINY, {**TINY, "learning_rate": 1e39}, {**TINY, "noise_level": 0.1}]
-    trials = SYSTEMS["aes"].search(parts, configs, "cpu", 0)
+    trials = CLASS_SYSTEMS["aes"].search(parts, configs, "cpu", 0)
     assert [trial.config for trial in trials] == configs
     assert [np.isfinite(trial.valid_error) for trial in trials] == [True, False, True]
     assert trials[1].error.startswith("InputError: ")
@@ -223,13 +231,13 @@ def test_a_configuration_that_diverges_spoils_no_other(parts: Parts) -> None:
 
 def test_networks_that_fail_are_told(parts: Parts) -> None:
     good = {"n_hidden": 8, "max_epochs": 2}
-    trials = SYSTEMS["mlp"].search(parts, [{**good, "n_hidden": -1}, good], "cpu", 0)
+    trials = CLASS_SYSTEMS["mlp"].search(parts, [{**good, "n_hidden": -1}, good], "cpu", 0)
     assert [np.isfinite(trial.valid_error) for trial in trials] == [False, True]
     assert trials[0].error.startswith("InputError: ")
 
 
 def test_an_ensemble_has_members_and_filters(parts: Parts) -> None:
-    system = SYSTEMS["mcaes"]
+    system = CLASS_SYSTEMS["mcaes"]
     model = system.fit(parts, {**TINY, "n_hidden": 8, "n_factors": 8}, "cpu", 0)
     members = system.members(model, parts.X_valid)
     assert [labels.shape for labels in members] == [(30,), (30,)]
@@ -245,11 +253,11 @@ def test_an_ensemble_has_members_and_filters(parts: Parts) -> None:
 
 def test_machines_are_searched_over_the_whole_grid(parts: Parts) -> None:
     configs = space("svm", "convex", True)
-    trials = SYSTEMS["svm"].search(parts, configs, "cpu", 0)
+    trials = CLASS_SYSTEMS["svm"].search(parts, configs, "cpu", 0)
     assert {tuple(trial.config.values()) for trial in trials} == {tuple(config.values()) for config in configs}
     assert len(trials) == len(configs)
     for trial in (trials[0], trials[-1]):
-        model = SYSTEMS["svm"].fit(parts, trial.config, "cpu", 0)
+        model = CLASS_SYSTEMS["svm"].fit(parts, trial.config, "cpu", 0)
         wrong = np.mean(model.predict(parts.X_valid) != parts.y_valid)
         assert trial.valid_error == pytest.approx(100 * wrong)
 
@@ -258,14 +266,14 @@ def test_watching_tells_epochs(parts: Parts) -> None:
     events: list[work.Event] = []
     task = work.Task("cell", "digits", "aes", 3)
     with watching(work._watcher(task, events.append)):
-        SYSTEMS["aes"].fit(parts, TINY, "cpu", 0)
+        CLASS_SYSTEMS["aes"].fit(parts, TINY, "cpu", 0)
     assert {(event.stage, event.n_epochs) for event in events} == {("pretrain", 2), ("fine-tune", 2)}
     assert all(event.task == task and event.kind == "epoch" for event in events)
     last = [event for event in events if event.epoch == event.n_epochs]  # told even if the one before was just now
     assert [event.stage for event in last] == ["pretrain", "fine-tune"]
     assert last[1].best is not None
     n_events = len(events)
-    SYSTEMS["aes"].fit(parts, TINY, "cpu", 0)  # no one watches any more
+    CLASS_SYSTEMS["aes"].fit(parts, TINY, "cpu", 0)  # no one watches any more
     assert len(events) == n_events
 
 
@@ -314,7 +322,8 @@ def test_variants_take_over_what_the_first_table_chose(tmp_path: Path) -> None:
         run("ablation", profile="full", data=["convex"], systems=["aes-hybrid"], results=tmp_path, device="cpu")
     assert list(tmp_path.iterdir()) == []
     configs = space("aes", "convex", True)
-    search = {"profile": "full", "space": configs, "chosen": 4, "trials": [{"config": config} for config in configs]}
+    search: dict[str, Any] = {"schema": 1, "profile": "full", "space": configs, "chosen": 4}
+    search["trials"] = [{"config": config} for config in configs]
     write_json(tmp_path / "table1/convex/aes/search.json", search)
     for variant, changes in VARIANTS.items():
         found = work.configuration(tmp_path, "ablation", "convex", f"aes-{variant}", full)

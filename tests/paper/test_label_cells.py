@@ -11,11 +11,14 @@ from sklearn.metrics import accuracy_score, brier_score_loss, f1_score, hamming_
 from standin import counts, strict
 
 from energate.datasets import make_correlated_labels, split_rows
-from energate.paper import TABLES, labelcells, run
-from energate.paper.labelcells import LabelData, Split, covariance, load_labels, measure
-from energate.paper.labels import FAMILIES, SYSTEMS, TOO_LONG, Base, Mean, Refined, Remembered, label_space
-from energate.paper.running import Plan
-from energate.paper.tables import PROFILES
+from energate.paper import TABLES, run, work
+from energate.paper.cell import _covariance, _packed_covariance, find_cell, write_cell
+from energate.paper.measuring import covariance, measure_labels
+from energate.paper.plan import PROFILES
+from energate.paper.running import Agenda
+from energate.paper.spaces import label_space
+from energate.paper.systems import FAMILIES, LABEL_SYSTEMS, System
+from energate.paper.work import LabelData, Remembered, Split, load_labels
 
 FAST = ("logreg", "mlknn")
 
@@ -34,25 +37,25 @@ def run_table(results: Path, **options: Any) -> Any:
 
 
 def test_every_column_is_a_system_in_one_family() -> None:
-    assert list(TABLES["table2"].systems) == list(SYSTEMS)
-    assert sorted(name for members in FAMILIES.values() for name in members) == sorted(SYSTEMS)
-    assert {name for _, name in TOO_LONG} < set(SYSTEMS)
-    for name, system in SYSTEMS.items():
+    assert list(TABLES["table2"].systems) == list(LABEL_SYSTEMS)
+    assert sorted(name for members in FAMILIES.values() for name in members) == sorted(LABEL_SYSTEMS)
+    assert {name for _, name in TABLES["table2"].left_out} < set(LABEL_SYSTEMS)
+    for name, system in LABEL_SYSTEMS.items():
         family = next(members for members in FAMILIES.values() if name in members)
-        stands_on = (system.base,) if isinstance(system, Refined) else system.of if isinstance(system, Mean) else ()
-        for below in stands_on:  # fits are shared, and the base comes first
+        assert system.base in ("", *system.on)
+        for below in system.on:  # fits are shared, and the base comes first
             assert family.index(below) < family.index(name)
 
 
 @pytest.mark.parametrize("data", TABLES["table2"].data)
 def test_every_configuration_makes_an_estimator(data: str) -> None:
-    for name, system in SYSTEMS.items():
+    for name, system in LABEL_SYSTEMS.items():
         for search in (True, False):
             configs = label_space(name, data, search)
             assert configs
             assert search or len(configs) == 1
-            for config in configs if isinstance(system, Base) else []:
-                system.make(config, "cpu", 0)  # type: ignore[union-attr]
+            for config in configs:
+                system.make(config, "cpu", 0, *system.on)
 
 
 # --- measures -------------------------------------------------------------------------------------------------------
@@ -65,7 +68,7 @@ def test_measures_agree_with_scikit_learn() -> None:
     p = np.clip(0.5 * Y + 0.4 * rng.random(Y.shape) * [1, 1, 1, 0], 0, 1)
     predicted = (p > 0.5).astype(float)
     assert predicted[:, 3].sum() == 0
-    found = measure(p, predicted, Y)
+    found = measure_labels(p, predicted, Y)
     said = {**found["measures"], "error": found["test_error"]}
     assert said["error"] == pytest.approx(100 * hamming_loss(Y, predicted), abs=1e-3)
     assert said["exact_match"] == pytest.approx(100 * accuracy_score(Y, predicted), abs=1e-3)
@@ -75,17 +78,20 @@ def test_measures_agree_with_scikit_learn() -> None:
     expected = 100 * f1_score(Y, predicted, average="samples", zero_division=1.0)
     assert said["example_f1"] == pytest.approx(expected, abs=1e-3)
     assert said["brier"] == pytest.approx(brier_score_loss(Y.ravel(), p.ravel()), abs=1e-5)
-    assert sum(found["reliability"]["count"]) == Y.size
-    assert 0 <= found["reliability"]["ece"] <= 100
+    assert sum(found["reliability"].count) == Y.size
+    assert 0 <= found["reliability"].ece <= 100
 
 
 def test_covariances_come_back_from_bytes() -> None:
     data = small()
     Y, p = data.Y.astype(float), np.random.default_rng(0).random(data.Y.shape)
     found = covariance(p, Y, data.names)
+    file = _packed_covariance(found)
+    again = _covariance(file, "covariance")
     for key, values in (("true", Y), ("predicted", p)):
-        read = np.frombuffer(base64.b64decode(found[key]), np.uint8).reshape(5, 5).astype(float)
-        np.testing.assert_allclose((read - 128) / 127 * found["scale"], np.cov(values.T), atol=found["scale"] / 127)
+        read = np.frombuffer(base64.b64decode(file[key]), np.uint8).reshape(5, 5).astype(float)
+        np.testing.assert_allclose((read - 128) / 127 * file["scale"], np.cov(values.T), atol=file["scale"] / 127)
+        np.testing.assert_allclose(getattr(again, key), np.cov(values.T), atol=file["scale"] / 127)
 
 
 # --- fits -----------------------------------------------------------------------------------------------------------
@@ -119,7 +125,7 @@ def test_a_base_is_fitted_once_to_the_same_rows() -> None:
 
 
 def test_refiners_share_the_fits_of_their_base(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SYSTEMS, "mlp", Base(lambda config, device, seed: Counted()))  # type: ignore[arg-type]
+    monkeypatch.setitem(LABEL_SYSTEMS, "mlp", System(lambda config, device, seed: Counted()))
     split, Counted.n_fits = Split(small(), "correlated", 0, "cpu", search=False), 0
     for name in ("mlp", "sets-y2", "sets-y2-subset", "projection"):
         split.cell(name)
@@ -130,8 +136,8 @@ def test_the_test_rows_are_seen_by_nobody(monkeypatch: pytest.MonkeyPatch) -> No
     seen: list[Any] = []
     real = Counted.fit
     monkeypatch.setattr(Counted, "fit", lambda self, X, Y: (seen.append(X), real(self, X, Y))[1])
-    monkeypatch.setitem(SYSTEMS, "mlp", Base(lambda config, device, seed: Counted()))  # type: ignore[arg-type]
-    monkeypatch.setattr(labelcells, "label_space", lambda name, data, search: [{}, {}])  # a search
+    monkeypatch.setitem(LABEL_SYSTEMS, "mlp", System(lambda config, device, seed: Counted()))
+    monkeypatch.setattr(work, "label_space", lambda name, data, search: [{}, {}])  # a search
     data = small()
     split = Split(data, "correlated", 3, "cpu", search=True)
     split.cell("mlp")
@@ -143,11 +149,11 @@ def test_the_test_rows_are_seen_by_nobody(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_configuration_that_cannot_be_fitted_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     configs = [{"k": 100_000}, {"k": 5}]
-    monkeypatch.setattr(labelcells, "label_space", lambda name, data, search: configs)
+    monkeypatch.setattr(work, "label_space", lambda name, data, search: configs)
     split = Split(small(), "correlated", 0, "cpu", search=True)
     cell = split.cell("mlknn")
     assert (cell["config"], cell["chosen"]) == ({"k": 5}, 1)
-    assert [trial["status"] for trial in cell["trials"]] == ["failed", "ok"]
+    assert [trial.failed for trial in cell["trials"]] == [True, False]
 
 
 # --- runs -----------------------------------------------------------------------------------------------------------
@@ -159,7 +165,12 @@ def test_a_run_writes_a_file_for_every_split_and_goes_on(tmp_path: Path) -> None
     assert names == {f"table2/correlated/{name}/split{k}.json" for name in FAST for k in (0, 1)}
     cell = strict(tmp_path / "table2/correlated/mlknn/split1.json")
     assert (cell["repeat"], cell["seed"], cell["system_label"]) == ("split", 1, "ML-kNN")
-    assert cell["n_train"] + cell["n_valid"] + cell["n_test"] == labelcells.N_CORRELATED
+    assert cell["n_train"] + cell["n_valid"] + cell["n_test"] == work.N_CORRELATED
+    for name in names:  # read and written again it is the same file
+        found = find_cell(tmp_path / name)
+        assert found is not None
+        write_cell(tmp_path / "again.json", found)
+        assert (tmp_path / "again.json").read_bytes() == (tmp_path / name).read_bytes()
     (tmp_path / "table2/correlated/mlknn/split1.json").unlink()
     assert counts(run_table(tmp_path)) == (1, 3, 0, 0)
     assert counts(run_table(tmp_path, jobs=2, seeds=3)) == (2, 4, 0, 0)
@@ -169,8 +180,8 @@ def test_a_system_that_fails_does_not_stop_its_family(tmp_path: Path, monkeypatc
     def broken(config: Any, device: str, seed: int) -> Any:
         raise RuntimeError("no such machine")
 
-    monkeypatch.setitem(SYSTEMS, "svm", Base(broken))
-    monkeypatch.setitem(SYSTEMS, "mlp", Base(lambda config, device, seed: Counted()))  # type: ignore[arg-type]
+    monkeypatch.setitem(LABEL_SYSTEMS, "svm", System(broken))
+    monkeypatch.setitem(LABEL_SYSTEMS, "mlp", System(lambda config, device, seed: Counted()))
     summary = run_table(tmp_path, systems=["svm", "mlp", "sets-y2"], seeds=1)
     assert counts(summary) == (2, 0, 1, 0)
     assert "svm: RuntimeError: no such machine" in summary.failed[0]
@@ -184,11 +195,11 @@ def test_a_system_that_fails_does_not_stop_its_family(tmp_path: Path, monkeypatc
 
 
 def test_what_takes_hours_is_left_out(tmp_path: Path) -> None:
-    plan = Plan(TABLES["table2"], PROFILES["full"], tmp_path, seeds=1)
+    plan = Agenda(TABLES["table2"], PROFILES["full"], tmp_path, seeds=1)
     plan.choose(["yeast", "corel5k"], None)
     parts = {data: {part for task in plan.first[data] for part in task.parts} for data in ("yeast", "corel5k")}
-    assert parts["yeast"] == set(SYSTEMS)
-    assert parts["yeast"] - parts["corel5k"] == {name for data, name in TOO_LONG if data == "corel5k"}
+    assert parts["yeast"] == set(LABEL_SYSTEMS)
+    assert parts["yeast"] - parts["corel5k"] == {name for data, name in TABLES["table2"].left_out if data == "corel5k"}
     assert plan.n_cells == sum(map(len, parts.values()))
 
 

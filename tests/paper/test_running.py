@@ -22,7 +22,7 @@ from energate.datasets import Dataset
 from energate.errors import InputError
 from energate.paper import Event, work
 from energate.paper import run as run_table
-from energate.paper.progress import Bars, Lines
+from energate.paper.running import Bars, Lines
 from energate.paper.work import Task
 
 ALL = ("centre", "plain", "other")
@@ -171,7 +171,7 @@ def test_a_search_in_which_all_failed_is_a_failure(
     systems: Systems, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def search(parts: Any, configs: Any, device: str, seed: int) -> Any:
-        return [standin.Trial(config, np.inf, np.inf, 0.0, "ValueError: diverged") for config in configs]
+        return [standin.Attempt(config, np.inf, np.inf, 0.0, "ValueError: diverged") for config in configs]
 
     monkeypatch.setattr(systems["centre"], "search", search)
     summary = run(tmp_path, profile="search", data=["one"], systems=["centre"])

@@ -26,12 +26,13 @@ from torch import nn
 
 import energate.estimators
 import energate.persistence
+import energate.views
 from energate import EnergyClassifier, EnergyScorer, InputError, MeanUnits, NetworkUnits, load, save
 from energate.estimators import PairScorer
 from energate.estimators.edge import Scaler
 from energate.persistence import ADDED, SCHEMA, _store
 from energate.persistence._config import checksum as _checksum
-from energate.persistence._values import decode, dump, encode, parse
+from energate.persistence._config import decode, dump, encode, parse
 
 QUICK: dict[str, Any] = {"max_epochs": 2, "n_hidden": 6, "n_factors": 5, "random_state": 0}
 X, Y = make_blobs(200, centers=3, n_features=4, cluster_std=2.0, random_state=0)
@@ -145,7 +146,7 @@ def test_a_loaded_pair_scorer_is_the_saved_one(relation, name, tmp_path: Path) -
 
 
 def test_every_estimator_can_be_saved() -> None:
-    assert set(energate.estimators.__all__) == set(energate.persistence.ESTIMATORS)
+    assert set(energate.estimators.__all__) == {kind.__name__ for kind in energate.views.KINDS}
 
 
 @pytest.mark.parametrize("kind", LABELS)

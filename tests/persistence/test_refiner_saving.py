@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.torch
+from cases import QUICK_REFINER as QUICK
+from cases import labelled_rows as rows
+from cases import logistic
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from test_persistence import FORGED, NAMES, change, load_or_one_line, read
-from test_refiner import QUICK, logistic, rows
 
 from energate import EnergyRefiner, EnergyScorer, InputError, LabelMLP, load, save
 from energate.errors import MissingExtraError
-from energate.persistence._config import checksum, seal
-from energate.persistence._values import dump, parse
+from energate.persistence._config import checksum, dump, parse, seal
 
 X, Y = rows(200)
 SUBSET: dict[str, Any] = {**QUICK, "objective": "subset", "cv": 2}
@@ -167,7 +168,7 @@ def test_a_base_that_is_not_needed_is_refused(tmp_path: Path) -> None:
             load(tmp_path / name, trusted=[])
     with pytest.raises(InputError, match="not with a function"):
         load(tmp_path / "ours", units=lambda *_: None)
-    with pytest.raises(InputError, match="`with_base` is for an EnergyRefiner; got a EnergyScorer"):
+    with pytest.raises(InputError, match="`with_base` is for a model over a base; got a EnergyScorer"):
         save(load(tmp_path / "scorer"), tmp_path / "scorer", with_base=True)
 
 
@@ -291,7 +292,7 @@ def test_a_base_that_was_edited_is_refused(saved: Path) -> None:
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ({"estimator": "EnergyScorer"}, "lacks something"),
+        ({"estimator": "EnergyScorer"}, "parameters of EnergyScorer .*unknown: dropout"),
         ({"estimator": "os.system"}, "lacks something"),
         ({"dtype": "float16"}, "lacks something"),
         ({"dtype": "float32"}, "weights .* do not fit"),

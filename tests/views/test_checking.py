@@ -22,7 +22,8 @@ from energate.cli import app
 from energate.errors import InputError
 from energate.estimators import EnergyClassifier, EnergyRefiner, EnergyScorer, LabelMLP, PairScorer
 from energate.units import HiddenUnits, MeanUnits, project
-from energate.views.checking import Finding, Report, check, draw_rows
+from energate.views import view_of
+from energate.views.checking import Checked, Finding, check
 
 N, D = 60, 5
 RANDOM = np.random.RandomState(0)
@@ -147,8 +148,8 @@ def test_one_bad_class_among_many_is_named(models: dict[str, Any], monkeypatch: 
 def test_numbers_that_are_not_finite_fail() -> None:
     nan = float("nan")
     for numbers in ((nan, 0.0, 0.0), (0.0, nan, 0.0), (0.0, 0.0, nan), (0.0, 0.0, float("inf"))):
-        assert not Report("A", "b", 2, (Finding("c", *numbers),)).conservative
-    assert Report("A", "b", 2, (Finding("c", 0.0, 0.0, 0.0),)).conservative
+        assert not Checked("A", "b", 2, (Finding("c", *numbers),)).conservative
+    assert Checked("A", "b", 2, (Finding("c", 0.0, 0.0, 0.0),)).conservative
 
 
 def test_steep_units_are_not_refused_for_the_quadrature() -> None:
@@ -160,13 +161,13 @@ def test_steep_units_are_not_refused_for_the_quadrature() -> None:
 
 
 def test_rows_are_drawn_on_the_scale_of_training(models: dict[str, Any]) -> None:
-    drawn = draw_rows(models["scorer"], 4000)["X"]
+    drawn = view_of(models["scorer"]).draw(4000, 0)["X"]
     np.testing.assert_allclose(drawn.mean(0), X.mean(0), atol=0.1 * X.std(0).max())
     assert (np.abs(drawn.std(0) / models["scorer"].scaler_.size - 1) < 0.1).all()
-    inside = draw_rows(models["unit"], 500)["X"]
+    inside = view_of(models["unit"]).draw(500, 0)["X"]
     assert (inside >= X.min(0) - 1e-9).all()
     assert (inside <= X.max(0) + 1e-9).all()
-    assert draw_rows(models["pairs"], 3)["Y"].shape == (3, 2)
+    assert view_of(models["pairs"]).draw(3, 0)["Y"].shape == (3, 2)
 
 
 @settings(max_examples=20, deadline=None)

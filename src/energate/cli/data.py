@@ -13,13 +13,11 @@ from energate.cli._console import show as show_rows
 from energate.errors import InputError
 
 if TYPE_CHECKING:
-    from energate.datasets import Dataset
-    from energate.datasets._store import Saved
+    from energate.datasets import Dataset, Saved
 
 app = typer.Typer(help="Data sets: list them, fetch or make them, look at them.", no_args_is_help=True)
 
 _PARTS = ("train", "valid", "test")
-_TABLES = (".csv", ".tsv", ".parquet", ".npz")
 _WIDE = 110
 _KEPT = "Sets that were finished are kept; the same command does the rest."
 
@@ -45,33 +43,25 @@ def show_list(
 
     Example: energate data list --json
     """
-    from energate.datasets import MULTILABEL_NAMES, NAMES, describe, describe_multilabel
-    from energate.datasets._store import at_hand, labels_at_hand
+    from energate.datasets import (
+        MULTILABEL_NAMES,
+        NAMES,
+        at_hand,
+        describe_dataset,
+        describe_multilabel,
+        labels_at_hand,
+    )
 
-    sets, labelled = [describe(name) for name in NAMES], [describe_multilabel(name) for name in MULTILABEL_NAMES]
+    sets = [describe_dataset(name) for name in NAMES]
+    labelled = [describe_multilabel(name) for name in MULTILABEL_NAMES]
     if as_json:
-        content: list[dict[str, Any]] = [
-            {
-                "name": each.name,
-                "sizes": dict(zip(_PARTS, each.sizes, strict=True)),
-                "n_classes": each.n_classes,
-                "shape": each.shape,
-                "rule": each.rule,
-                "at_hand": at_hand(each),
-            }
-            for each in sets
-        ]
+        first = ("name", "sizes", "n_classes", "shape", "rule")
+        second = ("name", "n_rows", "n_features", "n_labels", "rule", "stands_for")
+        content = [{key: getattr(each, key) for key in first} | {"at_hand": at_hand(each)} for each in sets]
+        for entry in content:
+            entry["sizes"] = dict(zip(_PARTS, entry["sizes"], strict=True))
         content += [
-            {
-                "name": each.name,
-                "n_rows": each.n_rows,
-                "n_features": each.n_features,
-                "n_labels": each.n_labels,
-                "rule": each.rule,
-                "stands_for": each.stands_for,
-                "at_hand": labels_at_hand(each),
-            }
-            for each in labelled
+            {key: getattr(each, key) for key in second} | {"at_hand": labels_at_hand(each)} for each in labelled
         ]
         typer.echo(json.dumps(content, indent=2))
         return
@@ -130,13 +120,12 @@ def make(
 def _save(
     names: list[str], folder: Path, seed: int, source: str, cache: Path | None, overwrite: bool, as_json: bool
 ) -> None:
-    from energate.datasets import MULTILABEL_NAMES, describe
-    from energate.datasets._store import save_dataset
+    from energate.datasets import MULTILABEL_NAMES, describe_dataset, save_dataset
 
     wanted = split(names) or []
     for name in wanted:
         if name not in MULTILABEL_NAMES:
-            describe(name)  # a wrong name is told before any work is done
+            describe_dataset(name)  # a wrong name is told before any work is done
         elif source == "generate":
             raise InputError(f"{name} is real data: there is no rule to make it by. Use `energate data get {name}`.")
     written = []
@@ -158,8 +147,7 @@ def _save(
 
 
 def _save_labels(name: str, folder: Path, source: str, cache: Path | None, overwrite: bool, quiet: bool) -> "Saved":
-    from energate.datasets import load_multilabel
-    from energate.datasets._store import save_labels
+    from energate.datasets import load_multilabel, save_labels
 
     with messages().status(f"{name}: loading"):
         data = load_multilabel(name, source="openml" if source == "download" else source, cache=cache)
@@ -173,11 +161,11 @@ def _save_labels(name: str, folder: Path, source: str, cache: Path | None, overw
 
 def _load(name: str, seed: int, source: str, cache: Path | None = None) -> "Dataset":
     """A data set; warnings, such as that rows are generated, become lines."""
-    from energate.datasets import load
+    from energate.datasets import load_dataset
 
     with messages().status(f"{name}: loading"), warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always", UserWarning)
-        data = load(name, seed, source=source, cache=cache)
+        data = load_dataset(name, seed, source=source, cache=cache)
     for note in notes:
         say(f"Note: {note.message}", "yellow")
     return data
@@ -222,20 +210,22 @@ def show(
 ) -> None:
     """Draw a contact sheet: images of each class of a data set, drawn at random under the seed.
 
-    Of a table of your own (.csv, .tsv, .parquet or .npz) it prints what is in it; with --shape it draws, too.
+    Of a table of your own (.csv, .tsv, .parquet, .npz or .arff) it prints what is in it; with --shape it draws, too.
 
     Example: energate data show convex --output convex.png
     """
     if picture is not None and picture.suffix.lower() not in (".png", ".pdf", ".svg"):
         raise InputError(f"A picture must be a .png, .pdf or .svg file; got {str(picture)!r}.")
     options = {"n_rows": rows, "n_columns": columns, "transpose": transpose, "seed": seed}
-    if Path(name).suffix.lower() in _TABLES:
+    from energate.tables.writing import KINDS
+
+    if Path(name).suffix.lower() in KINDS:
         _show_table(Path(name), target, shape, picture, options)
         return
-    from energate.datasets import describe
+    from energate.datasets import describe_dataset
     from energate.datasets.sheets import CLASS_NAMES
 
-    about = describe(name)
+    about = describe_dataset(name)
     if target is not None or shape is not None:
         raise InputError("--target and --shape are for a table of your own, such as pixels.csv; leave them out.")
     data = _load(name, seed, source)
@@ -308,8 +298,8 @@ def _some(words: list[str], n_most: int = 10) -> str:
 
 
 def _draw(picture: Path, X: Any, y: Any, shape: tuple[int, int], **options: Any) -> None:
-    from energate.datasets._store import written_whole
-    from energate.datasets.sheets import contact_sheet
+    from energate.datasets import contact_sheet
+    from energate.files import written_whole
 
     with messages().status("drawing"):
         figure = contact_sheet(X, y, shape, **options)

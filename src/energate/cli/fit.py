@@ -2,17 +2,21 @@
 
 import json
 import re
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from energate.cli._console import output, plainly, say, show, split, table
+from energate.cli._console import messages, output, plainly, say, show, split, table
 from energate.cli._options import Data, Device, Json, Part
 from energate.errors import InputError
 
 if TYPE_CHECKING:
-    from energate.cli._fitting import Fitted
+    from energate.views.tabular import FittedTable
 
 _WORDS = {
     "error": ("error", "%"),
@@ -79,33 +83,34 @@ def fit(
 
     Example: energate fit flowers.csv --target kind -o flowers.zip
     """
-    from energate.cli import _fitting
-
-    chosen = task or ("multilabel" if targets or targets_prefix else "classify")
-    options = {"units": units, "relation": relation, "method": method, "objective": objective}
-    order = _fitting.Order(
-        chosen,
-        target,
-        split(targets) or [],
-        targets_prefix,
-        split(drop) or [],
-        split(keep) or [],
-        split(category) or [],
-        None if image is None else size_of(image),
-        test_fraction,
-        refit,
-        epochs,
-        {name: value for name, value in options.items() if value is not None},
-        device,
-        seed,
-    )
-    _check(order, chosen)
-    path = model or Path(f"{data.stem}-model.zip")
     from energate.persistence import check_path
+    from energate.views.tabular import fit_table
 
+    path = model or Path(f"{data.stem}-model.zip")
     check_path(path)
-    fitted = _fitting.run(data, part, order)
+    chosen = {"units": units, "relation": relation, "method": method, "objective": objective}
+    with _in_flags(), _noted() as notes, _showing(data.name):
+        fitted = fit_table(
+            data,
+            target,
+            task=task,
+            targets=split(targets) or (),
+            targets_prefix=targets_prefix,
+            drop=split(drop) or (),
+            keep=split(keep) or (),
+            categories=split(category) or (),
+            image=None if image is None else size_of(image),
+            part=part,
+            test_fraction=test_fraction,
+            refit=refit,
+            epochs=epochs,
+            device=device,
+            random_state=seed,
+            **{name: value for name, value in chosen.items() if value is not None},
+        )
     _save(fitted, path)
+    for note in [*notes, *([] if as_json else fitted.notes)]:
+        say(f"Note: {note}", "yellow")
     if as_json:
         typer.echo(json.dumps(_summary(fitted, path, refit), indent=2))
     else:
@@ -120,23 +125,60 @@ def size_of(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def _check(order: Any, task: str) -> None:
-    from energate.cli._fitting import OPTIONS
-    from energate.estimators.edge import resolve_device
-
-    wrong = [name for name in order.options if name not in OPTIONS[task]]
-    if wrong:
-        right = ", ".join(f"--{name}" for name in OPTIONS[task])
-        raise InputError(f"--{wrong[0]} is not for the task {task}, which has {right}. Leave it out.")
-    several = bool(order.targets or order.prefix)
-    if several and (task != "multilabel" or order.target):
-        raise InputError("--targets and --targets-prefix are for the task multilabel, without --target. Choose one.")
-    if task == "multilabel" and order.target:
-        raise InputError("Several labels need their columns: --targets a,b,c or --targets-prefix label_.")
-    resolve_device(order.device)
+@contextmanager
+def _in_flags() -> Iterator[None]:
+    """Say of parameters what they are called here: `targets_prefix` is --targets-prefix."""
+    try:
+        yield
+    except InputError as error:
+        text = re.sub(r"`([a-z_]+)`", lambda match: f"--{match[1].replace('_', '-')}", str(error))
+        raise InputError(text) from error
 
 
-def _save(fitted: "Fitted", path: Path) -> None:
+@contextmanager
+def _noted() -> Iterator[list[str]]:
+    """The warnings of whatever runs inside, each once."""
+    notes: list[str] = []
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always")
+        yield notes
+    notes += dict.fromkeys(" ".join(str(note.message).split()) for note in noted)
+
+
+@contextmanager
+def _showing(name: str) -> Iterator[None]:
+    """The stage and the epoch of whatever is trained: one line that changes in a terminal, else a line per stage."""
+    from energate.estimators.progress import watching
+
+    console, begun = messages(), Counter[str]()
+
+    def named(stage: str, progress: Any) -> str:
+        """Of a stage that comes again, as a base does for every fold, also how often it has begun."""
+        begun[stage] += progress.epoch == 1
+        return stage if begun[stage] < 2 else f"{stage}, model {begun[stage]}"
+
+    def say_stage(stage: str, progress: Any) -> None:
+        stage = named(stage, progress)
+        if progress.epoch == 1:
+            say(f"{stage}: {progress.n_epochs} epochs at most")
+
+    if not console.is_terminal:
+        with watching(say_stage):
+            yield
+        return
+    with console.status(f"{name}: reading") as status:
+
+        def show_epoch(stage: str, progress: Any) -> None:
+            stage = named(stage, progress)
+            best = "" if progress.best is None else f", best validation loss {float(progress.best.min()):.4f}"
+            loss = float(progress.history.loss[-1].mean())
+            status.update(f"{name}: {stage}, epoch {progress.epoch} of {progress.n_epochs}, loss {loss:.4f}{best}")
+
+        with watching(show_epoch):
+            yield
+
+
+def _save(fitted: "FittedTable", path: Path) -> None:
     from energate.persistence import save
 
     try:
@@ -145,7 +187,7 @@ def _save(fitted: "Fitted", path: Path) -> None:
         raise InputError(f"{path} cannot be written ({error.strerror or error}). Choose a place with room.") from error
 
 
-def _summary(fitted: "Fitted", path: Path, refit: bool) -> dict[str, Any]:
+def _summary(fitted: "FittedTable", path: Path, refit: bool) -> dict[str, Any]:
     return {
         "model": str(path),
         "estimator": type(fitted.model).__name__,
@@ -161,11 +203,9 @@ def _summary(fitted: "Fitted", path: Path, refit: bool) -> dict[str, Any]:
     }
 
 
-def _show(fitted: "Fitted", data: Path, path: Path, refit: bool) -> None:
+def _show(fitted: "FittedTable", data: Path, path: Path, refit: bool) -> None:
     from energate.tables import CategoryColumn
 
-    for note in fitted.notes:
-        say(f"Note: {note}", "yellow")
     columns, console = fitted.columns, output()
     n_categories = sum(isinstance(column, CategoryColumn) for column in columns.inputs)
     of_categories = f", {n_categories} of them categories" if n_categories else ""

@@ -46,7 +46,7 @@ def serve(
         path = serving.digits_model() if model is None else model
         settings = serving.Settings(max_rows, max_bytes, api_key)
     loaded = Loaded.of(path, device)
-    served = serving.serve_model(loaded.model, loaded.columns, serving.examples_beside(path), settings)
+    served = serving.serve_model(loaded.model, loaded.table.columns, serving.examples_beside(path), settings)
     listening = serving.open_socket(host, port)
     if api_key is None and not serving.is_local(listening):
         say("Warning: whoever reaches this machine can use the model. ENERGATE_API_KEY=... asks for a key.", "yellow")

@@ -1,11 +1,11 @@
-"""Data sets by name, by rule, and from the user's files.  Imports nothing else from energate but its errors."""
+"""Data sets by name, by rule, and from the user's files; imports no torch."""
 
-from energate.datasets.arff import load_arff
-from energate.datasets.convex import is_convex, make_convex
-from energate.datasets.generators import make_rectangles
-from energate.datasets.images import (
+from energate.datasets.generators import (
     add_noise,
     draw_patches,
+    is_convex,
+    make_convex,
+    make_rectangles,
     make_rectangles_images,
     put_on_photographs,
     rotate_mnist,
@@ -22,8 +22,13 @@ from energate.datasets.multilabel import (
     split_rows,
 )
 from energate.datasets.pairs import make_image_pairs, transform_images
-from energate.datasets.suite import NAMES, Dataset, Description, describe, load
-from energate.datasets.tables import load_table
+from energate.datasets.sheets import contact_sheet
+from energate.datasets.store import Saved, at_hand, labels_at_hand, save_dataset, save_labels
+from energate.datasets.suite import NAMES, Dataset, Description, describe_dataset, load_dataset
+from energate.tables import load_arff, load_table
+
+#: What `load_dataset` and `describe_dataset` were called; `energate.load` loads models.
+load, describe = load_dataset, describe_dataset
 
 __all__ = [
     "MULTILABEL_NAMES",
@@ -33,13 +38,19 @@ __all__ = [
     "Description",
     "MultiLabelDataset",
     "MultiLabelDescription",
+    "Saved",
     "add_noise",
+    "at_hand",
+    "contact_sheet",
     "describe",
+    "describe_dataset",
     "describe_multilabel",
     "draw_patches",
     "is_convex",
+    "labels_at_hand",
     "load",
     "load_arff",
+    "load_dataset",
     "load_multilabel",
     "load_table",
     "make_convex",
@@ -50,6 +61,8 @@ __all__ = [
     "prepare_audio",
     "put_on_photographs",
     "rotate_mnist",
+    "save_dataset",
+    "save_labels",
     "split_rows",
     "transform_images",
 ]

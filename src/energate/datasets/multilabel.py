@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import fetch_openml
 
-from energate.datasets._files import Folder, NotHereError
+from energate.datasets.sources import Folder, NotHereError
 from energate.errors import InputError
 
 _SOURCES = ("folder", "openml")

@@ -1,22 +1,35 @@
-"""`load`: the benchmark of Larochelle et al. (2007), and scikit-learn's digits, by name."""
+"""The benchmark of Larochelle et al. (2007), and scikit-learn's digits, by name: what each is, how it is made."""
 
 import difflib
 import hashlib
 import math
 import os
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from energate.datasets._files import Folder, NotHereError, download
-from energate.datasets._recipes import FROM_DIGITS, FROM_FOLDER, FROM_NOTHING, Rows, from_archive
+from energate.datasets.generators import (
+    add_noise,
+    make_convex,
+    make_rectangles,
+    make_rectangles_images,
+    put_on_photographs,
+    rotate_mnist,
+)
+from energate.datasets.sources import Folder, NotHereError, download, read_archive
 from energate.errors import InputError
+from energate.tables.reading import PARTS
 
 _SOURCES = ("folder", "download", "generate")
+
+#: X and y of all rows, in the order train, valid, test, and the provenance word of each of the three parts.
+Rows = tuple[NDArray[np.float32], NDArray[np.int64], tuple[str, str, str]]
 
 
 @dataclass(frozen=True)
@@ -52,59 +65,42 @@ class Dataset:
     provenance: dict[str, Any]
 
 
-_DIGIT_SIZES = (10_000, 2_000, 50_000)
-_SUITE = {
-    about.name: about
-    for about in (
-        Description("rectangles", (1_000, 200, 50_000), 2, "rectangles.zip", "is an outline taller than wide"),
-        Description(
-            "rectangles-images",
-            _DIGIT_SIZES,
-            2,
-            "rectangles_images.zip",
-            "is a rectangle, cut from one photograph and laid on another, taller than wide",
-        ),
-        Description("convex", (6_000, 2_000, 50_000), 2, "convex.zip", "is the white set convex"),
-        Description("mnist-small", _DIGIT_SIZES, 10, "mnist.zip", "the first 62,000 digits of MNIST"),
-        Description(
-            "mnist-rotated",
-            _DIGIT_SIZES,
-            10,
-            "mnist_rotation_new.zip",
-            "digits turned by a uniform angle; drawn with replacement, so some of test are also in train",
-        ),
-        Description(
-            "mnist-random",
-            _DIGIT_SIZES,
-            10,
-            "mnist_background_random.zip",
-            "digits on uniform noise; drawn with replacement",
-        ),
-        Description(
-            "mnist-rotated-images",
-            _DIGIT_SIZES,
-            10,
-            "mnist_rotation_back_image_new.zip",
-            "turned digits on patches of photographs; drawn with replacement",
-        ),
-        Description(
-            "mnist-images",
-            _DIGIT_SIZES,
-            10,
-            "mnist_background_images.zip",
-            "digits on patches of photographs; drawn with replacement",
-        ),
-        Description(
-            "digits", (1_000, 200, 597), 10, "", "scikit-learn's digits in their own order, 8 x 8 pixels", (8, 8)
-        ),
-    )
-}
+def _large(name: str, archive: str, rule: str, n_classes: int = 10) -> Description:
+    return Description(name, (10_000, 2_000, 50_000), n_classes, archive, rule)
 
-#: The names that `load` knows.
+
+_DRAWN = "drawn with replacement"
+_SETS = (
+    Description("rectangles", (1_000, 200, 50_000), 2, "rectangles.zip", "is an outline taller than wide"),
+    _large(
+        "rectangles-images",
+        "rectangles_images.zip",
+        "is a rectangle, cut from one photograph and laid on another, taller than wide",
+        n_classes=2,
+    ),
+    Description("convex", (6_000, 2_000, 50_000), 2, "convex.zip", "is the white set convex"),
+    _large("mnist-small", "mnist.zip", "the first 62,000 digits of MNIST"),
+    _large(
+        "mnist-rotated",
+        "mnist_rotation_new.zip",
+        f"digits turned by a uniform angle; {_DRAWN}, so some of test are also in train",
+    ),
+    _large("mnist-random", "mnist_background_random.zip", f"digits on uniform noise; {_DRAWN}"),
+    _large(
+        "mnist-rotated-images",
+        "mnist_rotation_back_image_new.zip",
+        f"turned digits on patches of photographs; {_DRAWN}",
+    ),
+    _large("mnist-images", "mnist_background_images.zip", f"digits on patches of photographs; {_DRAWN}"),
+    Description("digits", (1_000, 200, 597), 10, "", "scikit-learn's digits in their own order, 8 x 8 pixels", (8, 8)),
+)
+_SUITE = {about.name: about for about in _SETS}
+
+#: The names that `load_dataset` knows.
 NAMES = tuple(_SUITE)
 
 
-def describe(name: str) -> Description:
+def describe_dataset(name: str) -> Description:
     """What the data set of this name is."""
     if name not in _SUITE:
         near = difflib.get_close_matches(str(name), _SUITE, n=1, cutoff=0.4)
@@ -113,7 +109,7 @@ def describe(name: str) -> Description:
     return _SUITE[name]
 
 
-def load(
+def load_dataset(
     name: str,
     seed: int = 0,
     *,
@@ -121,7 +117,7 @@ def load(
     folder: str | os.PathLike[str] | None = None,
     cache: str | os.PathLike[str] | None = None,
 ) -> Dataset:
-    """A data set by its name; `NAMES` lists them, `describe` tells about one.
+    """A data set by its name; `NAMES` lists them, `describe_dataset` tells about one.
 
     Parameters
     ----------
@@ -131,7 +127,7 @@ def load(
     folder : a folder of data files; otherwise the environment variable ENERGATE_DATA names it.
     cache : where downloads are kept; otherwise the user's cache folder.
     """
-    about = describe(name)
+    about = describe_dataset(name)
     if source not in ("auto", *_SOURCES):
         raise InputError(f"`source` must be 'auto', 'folder', 'download' or 'generate'; got {source!r}.")
     if name == "digits":
@@ -163,17 +159,16 @@ def _rows(
 ) -> tuple[Rows, dict[str, str]]:
     """All rows from one source, and the files that were read, with their sums."""
     if source == "download":
-        path = download(about.archive, cache)
-        place = Folder(path.parent, {})
-        return from_archive(place, about.archive, math.prod(about.shape)), place.read
-    if source == "generate" and about.name in FROM_NOTHING:
-        return FROM_NOTHING[about.name](seed), {}
-    place = Folder.find(folder)
+        place = Folder(download(about.archive, cache).parent, {})
+        return _from_archive(place, about), place.read
     if source == "generate":
-        return FROM_DIGITS[about.name](place, seed), place.read
+        recipe = GENERATED[about.name]
+        place = Folder.find(folder) if recipe.files else Folder(Path(), {})
+        return recipe.make(place, seed), place.read
+    place = Folder.find(folder)
     if (place.path / about.archive).is_file():  # the original itself
-        return from_archive(place, about.archive, math.prod(about.shape)), place.read
-    return FROM_FOLDER[about.name](place, seed), place.read
+        return _from_archive(place, about), place.read
+    return FROM_FOLDER[about.name].make(place, seed), place.read
 
 
 def _dataset(about: Description, rows: Rows, source: str, files: dict[str, str], seed: int) -> Dataset:
@@ -191,13 +186,169 @@ def _dataset(about: Description, rows: Rows, source: str, files: dict[str, str],
         )
     arrays: dict[str, Any] = {}
     stops = np.cumsum(about.sizes)
-    for part, size, stop in zip(("train", "valid", "test"), about.sizes, stops, strict=True):
+    for part, size, stop in zip(PARTS, about.sizes, stops, strict=True):
         arrays |= {f"X_{part}": X[stop - size : stop], f"y_{part}": y[stop - size : stop]}
     provenance = {
-        **dict(zip(("train", "valid", "test"), words, strict=True)),
+        **dict(zip(PARTS, words, strict=True)),
         "source": source,
         "files": dict(files),
         "seed": seed if {"generated", "surrogate"} & set(words) else None,
         "sha256": {key: hashlib.sha256(value).hexdigest() for key, value in arrays.items()},
     }
     return Dataset(name=about.name, shape=about.shape, provenance=provenance, **arrays)
+
+
+# --- how the rows are made ---------------------------------------------------------------------------------------
+
+_PHOTOGRAPHS = "natural_images20.npz"
+_N_ROWS = 62_000  # of each set made of digits: 10,000 train, 2,000 valid, 50,000 test
+
+
+def _from_archive(folder: Folder, about: Description) -> Rows:
+    """The rows of an original archive, which has the valid rows after the train rows in one table."""
+    tables = read_archive(folder.file(about.archive), math.prod(about.shape) + 1)
+    X, y = (np.concatenate([tables["train"][i], tables["test"][i]]) for i in (0, 1))
+    return X, y, _words("original")
+
+
+def _words(train: str, valid: str | None = None, test: str | None = None) -> tuple[str, str, str]:
+    return train, valid or train, test or train
+
+
+def _rectangles(folder: Folder, seed: int) -> Rows:  # noqa: ARG001
+    return _stored(folder, "rectangles.npz")
+
+
+def _convex(folder: Folder, seed: int) -> Rows:  # noqa: ARG001
+    return _stored(folder, "convex.npz")
+
+
+def _stored(folder: Folder, name: str) -> Rows:
+    """The rows of a file that holds the published values."""
+    content = folder.arrays(name, tuple(f"{letter}_{part}" for letter in "xy" for part in PARTS))
+    X, y = (np.concatenate([content[f"{letter}_{part}"] for part in PARTS]) for letter in "xy")
+    return X.astype(np.float32), y.astype(np.int64), _words("original")
+
+
+def _mnist(folder: Folder) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """All 70,000 digits (n, 28, 28) and their labels, train before test."""
+    content = folder.arrays("mnist.npz", ("x_train", "x_test", "y_train", "y_test"))
+    digits = np.concatenate([content["x_train"], content["x_test"]])
+    labels = np.concatenate([content["y_train"], content["y_test"]]).astype(np.int64)
+    if digits.dtype != np.uint8 or digits.shape != (70_000, 28, 28) or labels.shape != (70_000,):
+        raise InputError(
+            f"mnist.npz must hold 70,000 images of 28 x 28 bytes; it has {digits.shape} of type {digits.dtype}."
+        )
+    return digits, labels
+
+
+def _photographs(folder: Folder) -> list[NDArray[Any]]:
+    content = folder.arrays(_PHOTOGRAPHS)
+    return [content[key] for key in sorted(content) if content[key].ndim == 2]
+
+
+def _scaled(digits: NDArray[np.uint8], scale: int) -> NDArray[np.float32]:
+    return np.divide(digits, scale, dtype=np.float32)
+
+
+def _small(folder: Folder, seed: int) -> Rows:  # noqa: ARG001
+    digits, labels = _mnist(folder)
+    return _scaled(digits[:_N_ROWS], 256).reshape(_N_ROWS, -1), labels[:_N_ROWS], _words("exact rebuild")
+
+
+def _rotated(folder: Folder, seed: int) -> Rows:  # noqa: ARG001
+    content = folder.arrays("mnist_rotated_index.npz", ("mnist_idx", "angle"))
+    digits, labels = _mnist(folder)
+    index = _checked_index(content["mnist_idx"], "mnist_rotated_index.npz")
+    return _turned(digits[index], content["angle"], 256), labels[index], _words("exact rebuild")
+
+
+def _random(folder: Folder, seed: int) -> Rows:
+    name = "mnist_random_trainvalid.npz"
+    content = folder.arrays(name, ("x_train", "x_valid", "y_train", "y_valid", "scale", "mnist_idx"))
+    digits, labels = _mnist(folder)
+    index = _checked_index(content["mnist_idx"], name)[12_000:]
+    stored = [np.divide(content[key], content["scale"], dtype=np.float32) for key in ("x_train", "x_valid")]
+    X = np.concatenate([*stored, add_noise(_scaled(digits[index], 256), seed)])
+    y = np.concatenate([content["y_train"], content["y_valid"], labels[index]]).astype(np.int64)
+    return X, y, _words("original, in 8 bits", test="generated")
+
+
+def _checked_index(index: NDArray[Any], name: str) -> NDArray[np.int64]:
+    if index.shape != (_N_ROWS,) or index.dtype.kind not in "iu" or index.min() < 0 or index.max() >= 70_000:
+        raise InputError(f"`mnist_idx` of {name} must hold {_N_ROWS} numbers of digits, 0 to 69,999. Fetch it again.")
+    return index.astype(np.int64)
+
+
+def _images(folder: Folder, seed: int) -> Rows:
+    digits, labels, rng = *_mnist(folder), np.random.default_rng(seed)
+    index = rng.integers(len(digits), size=_N_ROWS)
+    X = put_on_photographs(_scaled(digits[index], 256), _photographs(folder), rng)
+    return X, labels[index], _words("surrogate")
+
+
+def _rotated_images(folder: Folder, seed: int) -> Rows:
+    digits, labels, rng = *_mnist(folder), np.random.default_rng(seed)
+    index, angles = rng.integers(len(digits), size=_N_ROWS), rng.uniform(0, 2 * np.pi, size=_N_ROWS)
+    # The ground is not transposed twice: turned digits come transposed, so they are put upright first.
+    turned = _turned(digits[index], angles, 255).reshape(-1, 28, 28).transpose(0, 2, 1)
+    return put_on_photographs(turned, _photographs(folder), rng), labels[index], _words("surrogate")
+
+
+def _rectangles_images(folder: Folder, seed: int) -> Rows:
+    return *make_rectangles_images(_N_ROWS, _photographs(folder), seed), _words("surrogate")
+
+
+def _turned(digits: NDArray[np.uint8], angles: NDArray[np.float64], scale: int) -> NDArray[np.float32]:
+    X = rotate_mnist(digits, angles)
+    X /= scale
+    return X
+
+
+def _generated_rectangles(folder: Folder, seed: int) -> Rows:  # noqa: ARG001
+    return *make_rectangles(51_200, seed), _words("generated")
+
+
+def _generated_convex(folder: Folder, seed: int) -> Rows:  # noqa: ARG001
+    return *make_convex(58_000, seed), _words("generated")
+
+
+def _generated_rotated(folder: Folder, seed: int) -> Rows:
+    digits, labels, rng = *_mnist(folder), np.random.default_rng(seed)
+    index, angles = rng.integers(len(digits), size=_N_ROWS), rng.uniform(0, 2 * np.pi, size=_N_ROWS)
+    return _turned(digits[index], angles, 256), labels[index], _words("generated")
+
+
+def _generated_random(folder: Folder, seed: int) -> Rows:
+    digits, labels, rng = *_mnist(folder), np.random.default_rng(seed)
+    index = rng.integers(len(digits), size=_N_ROWS)
+    return add_noise(_scaled(digits[index], 256), rng), labels[index], _words("generated")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What makes the rows of a set, from a folder and a seed, and the files of the folder that it reads."""
+
+    make: Callable[[Folder, int], Rows]
+    files: tuple[str, ...] = ()
+
+
+#: Set -> its rows from the files of a folder, the closest to the published ones that these give.
+FROM_FOLDER = {
+    "rectangles": Recipe(_rectangles, ("rectangles.npz",)),
+    "rectangles-images": Recipe(_rectangles_images, (_PHOTOGRAPHS,)),
+    "convex": Recipe(_convex, ("convex.npz",)),
+    "mnist-small": Recipe(_small, ("mnist.npz",)),
+    "mnist-rotated": Recipe(_rotated, ("mnist_rotated_index.npz", "mnist.npz")),
+    "mnist-random": Recipe(_random, ("mnist_random_trainvalid.npz", "mnist.npz")),
+    "mnist-rotated-images": Recipe(_rotated_images, ("mnist.npz", _PHOTOGRAPHS)),
+    "mnist-images": Recipe(_images, ("mnist.npz", _PHOTOGRAPHS)),
+}
+
+#: Set -> its rows by rule, with own randomness: from nothing, or from the digits and photographs of a folder.
+GENERATED = FROM_FOLDER | {
+    "rectangles": Recipe(_generated_rectangles),
+    "convex": Recipe(_generated_convex),
+    "mnist-rotated": Recipe(_generated_rotated, ("mnist.npz",)),
+    "mnist-random": Recipe(_generated_random, ("mnist.npz",)),
+}

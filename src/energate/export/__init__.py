@@ -9,13 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from energate.datasets._store import written_whole
+import numpy as np
+
 from energate.errors import InputError
-from energate.export._comparing import compare
-from energate.export._graphs import graph_of
 from energate.export._onnx import open_session, to_onnx
+from energate.files import written_whole
+from energate.views import describe, view_of
+from energate.views.graphs import Graph
+from energate.views.view import View
 
 __all__ = ["Exported", "export_onnx"]
+
+BATCHES = (1, 7, 64)
+#: the largest difference that is taken for rounding
+TOLERANCE = {"single": 2e-3, "double": 1e-8}
+PROBABILITIES = ("probabilities", "base")
 
 
 @dataclass(frozen=True)
@@ -39,7 +47,7 @@ def export_onnx(model: Any, path: str | os.PathLike[str], *, double: bool = Fals
 
     Parameters
     ----------
-    model : a fitted EnergyClassifier, EnergyScorer, EnergyRefiner, LabelMLP or PairScorer.
+    model : a fitted estimator of energate.
     path : the file; it takes its name only when it is complete and was compared with the model by onnxruntime, on
         batches of 1, 7 and 64 rows.
     double : float64 in the graph, which else is float32.
@@ -51,9 +59,55 @@ def export_onnx(model: Any, path: str | os.PathLike[str], *, double: bool = Fals
     target = Path(path)
     if target.suffix.lower() != ".onnx":
         raise InputError(f"An ONNX file must end in .onnx; got {target.name!r}.")
-    graph = graph_of(model)
-    content = to_onnx(graph, double, columns)
-    difference, n_rows = compare(graph, open_session(content), double)
+    view = view_of(model)
+    graph = view.graph()
+    content = to_onnx(graph, describe(model), double, columns)
+    difference, n_rows = compare(view, graph, open_session(content), double)
     with written_whole(target) as file:
         file.write(content)
     return Exported(target, len(content), dict(graph.inputs), list(graph.outputs), difference, n_rows)
+
+
+def compare(view: View, graph: Graph, session: Any, double: bool) -> tuple[float, int]:
+    """The largest difference between outputs, and the rows compared; an `InputError` where it is not rounding."""
+    tolerance = TOLERANCE["double" if double and not view.single else "single"]
+    largest = 0.0
+    for seed, n_rows in enumerate(BATCHES):
+        drawn = view.draw(n_rows, seed)
+        inputs = {name: drawn[name].astype(np.float64 if double else np.float32) for name in graph.inputs}
+        try:
+            found = dict(zip(graph.outputs, session.run(list(graph.outputs), inputs), strict=True))
+        except Exception as error:  # onnxruntime's errors have no common class
+            raise InputError(
+                f"onnxruntime cannot run the exported graph on {n_rows} rows: {str(error).splitlines()[0][:300]} "
+                "Nothing was written."
+            ) from error
+        expected = graph.reference(*(rows.astype(np.float64) for rows in inputs.values()))
+        largest = max(largest, _difference(graph, found, expected, tolerance))
+    return largest, sum(BATCHES)
+
+
+def _difference(graph: Graph, found: dict[str, Any], expected: dict[str, Any], tolerance: float) -> float:
+    largest, ties = 0.0, graph.ties(expected)
+    for name in graph.outputs:
+        a, b = np.asarray(found[name]), np.asarray(expected[name])
+        if a.shape != b.shape:
+            raise InputError(f"The exported `{name}` has shape {a.shape}, the model's {b.shape}. Nothing was written.")
+        if b.dtype.kind != "f":  # a label: it may be another only where two are as good
+            close = ties[name] <= tolerance if name in ties else np.zeros(b.shape, dtype=bool)
+            wrong = (a != b) & ~close
+            if wrong.mean() > (0.0 if name in ties else 0.05):
+                raise InputError(
+                    f"The exported `{name}` is another than the model's in {int(wrong.sum())} of {wrong.size} values. "
+                    "Nothing was written."
+                )
+            continue
+        difference = np.abs(a - b) / (1.0 if name in PROBABILITIES else 1 + np.abs(b))
+        worst = float(np.nan_to_num(difference, nan=np.inf).max())
+        if not worst <= tolerance:
+            raise InputError(
+                f"The exported `{name}` differs from the model's by {worst:.1e}, more than {tolerance:.0e}, which "
+                "rounding explains. Nothing was written. Export in float64 (--double), or scale the columns first."
+            )
+        largest = max(largest, worst)
+    return largest

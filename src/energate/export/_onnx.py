@@ -10,16 +10,15 @@ from typing import Any
 import torch
 
 from energate.errors import InputError, require
-from energate.export._graphs import Graph
-from energate.views import describe
+from energate.views.graphs import Graph
 
 OPSET = 18
 ROWS = "rows"  # the name of the axis of any length
 LARGEST = 2**31 - 2**20  # bytes that fit into one file
 
 
-def to_onnx(graph: Graph, double: bool, columns: Any = None) -> bytes:
-    """The file of a graph, in float32 or float64, with what is worth knowing of the model in its metadata."""
+def to_onnx(graph: Graph, about: dict[str, Any], double: bool, columns: Any = None) -> bytes:
+    """The file of a graph, in float32 or float64; ``about``, what `describe` says of the model, is in its metadata."""
     onnx = require("onnx", "onnx")
     require("onnxscript", "onnx")
     dtype = torch.float64 if double else torch.float32
@@ -46,11 +45,10 @@ def to_onnx(graph: Graph, double: bool, columns: Any = None) -> bytes:
         proto = program.model_proto
     except Exception as error:  # whatever torch cannot trace or translate
         raise InputError(
-            f"This {type(graph.estimator).__name__} cannot be exported: {_reason(error)} Nothing was written."
+            f"This {about['estimator']} cannot be exported: {_reason(error)} Nothing was written."
         ) from error
     proto = _named_rows(proto) if graph.block is None else _in_blocks(proto, graph, graph.block)
     _strip(proto.graph)
-    about = describe(graph.estimator)
     known = {
         "energate": about,
         "classes": about["classes"],

@@ -4,19 +4,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from energate.paper.plan import PROFILES, TABLES, Profile, Table
     from energate.paper.report import markdown_table, write_report
     from energate.paper.running import Summary, run
-    from energate.paper.tables import PROFILES, TABLES, Profile, Table
     from energate.paper.work import Event
 
 # Imported on first use: a report needs no torch, and listing the tables needs nothing.
 _HOME = {
-    "PROFILES": "tables",
-    "TABLES": "tables",
+    "PROFILES": "plan",
+    "TABLES": "plan",
     "Event": "work",
-    "Profile": "tables",
+    "Profile": "plan",
     "Summary": "running",
-    "Table": "tables",
+    "Table": "plan",
     "markdown_table": "report",
     "run": "running",
     "write_report": "report",

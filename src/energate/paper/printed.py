@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor
 
+from energate.paper.spaces import PRINTED_SIZE
 from energate.units import HiddenUnits, project
-
-PRINTED_SIZE = 300  # factors and hidden units; a function that builds units is told no sizes
 
 
 class PrintedCovarianceUnits(HiddenUnits):

@@ -1,6 +1,5 @@
 """`run`: the cells of a table, each into a file of its own, several at a time, going on where it stopped."""
 
-import json
 import multiprocessing
 import os
 import tempfile
@@ -9,16 +8,29 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
 from energate.errors import InputError
 from energate.estimators.edge import resolve_device
-from energate.paper import progress, work
-from energate.paper.labels import FAMILIES, TOO_LONG
-from energate.paper.measures import device_name, read_json, today
-from energate.paper.tables import PROFILES, TABLES, Profile, Table
+from energate.paper import work
+from energate.paper.cell import Cell, Run, find_cell, note_run
+from energate.paper.measuring import device_name, today
+from energate.paper.plan import PROFILES, TABLES, Profile, Table
+from energate.paper.systems import FAMILIES, systems_of
 from energate.paper.work import Event, Task
 
 
@@ -67,13 +79,13 @@ def run(
     if jobs < 1 or (limit is not None and limit <= 0) or (seeds is not None and seeds < 1):
         raise InputError(f"`jobs`, `seeds` and `limit` must be above 0; got {jobs}, {seeds} and {limit}.")
     resolve_device(device)  # refused here rather than by every cell
-    plan = Plan(_known(table, TABLES, "table"), _known(profile, PROFILES, "profile"), Path(results), seeds)
+    plan = Agenda(_known(table, TABLES, "table"), _known(profile, PROFILES, "profile"), Path(results), seeds)
     plan.choose(data, systems)
     with (
         tempfile.TemporaryDirectory(prefix="energate-") as scratch,
-        progress.showing(plan.n_cells, plan.summary.n_skipped, show) as tell,
+        showing(plan.n_cells, plan.summary.n_skipped, show) as tell,
     ):
-        settings = work.Settings(plan.table.name, plan.profile.name, Path(results), scratch, device, source, folder)
+        settings = work.Settings(plan.table, plan.profile, Path(results), scratch, device, source, folder)
         runner = _Here(tell) if jobs == 1 else _Processes(tell, jobs)
         began = time.monotonic()
         try:
@@ -84,19 +96,18 @@ def run(
                 _note_run(plan, device, jobs, time.monotonic() - began)
 
 
-def _note_run(plan: "Plan", device: str, jobs: int, seconds: float) -> None:
+def _note_run(plan: "Agenda", device: str, jobs: int, seconds: float) -> None:
     """A line in ``runs.jsonl``: what the clock said, where several tasks share a device."""
-    line = {
-        "table": plan.table.name,
-        "profile": plan.profile.name,
-        "date": today(),
-        "device": device_name(str(resolve_device(device))),
-        "jobs": jobs,
-        "cells": plan.summary.n_done,
-        "seconds": round(seconds, 1),
-    }
-    with (plan.results / plan.table.name / "runs.jsonl").open("a") as file:
-        file.write(json.dumps(line) + "\n")
+    line = Run(
+        table=plan.table.name,
+        profile=plan.profile.name,
+        date=today(),
+        device=device_name(str(resolve_device(device))),
+        jobs=jobs,
+        cells=plan.summary.n_done,
+        seconds=round(seconds, 1),
+    )
+    note_run(plan.results / plan.table.name / "runs.jsonl", line)
 
 
 def _known(name: str, names: dict[str, Any], what: str) -> Any:
@@ -105,7 +116,10 @@ def _known(name: str, names: dict[str, Any], what: str) -> Any:
     return names[name]
 
 
-class Plan:
+# --- what is to be done ------------------------------------------------------------------------------------------
+
+
+class Agenda:
     """Which tasks are to be done, and which of them can be done now."""
 
     def __init__(self, table: Table, profile: Profile, results: Path, seeds: int | None) -> None:
@@ -132,11 +146,11 @@ class Plan:
         self.summary.n_skipped = self.n_cells - sum(map(self._n_cells_of, self.ready))
 
     def _n_seeds(self, system: str) -> int:
-        return work.n_seeds(self.table, system, self.seeds)
+        """A system that is not random has one seed; every system has all splits."""
+        return self.seeds if systems_of(self.table)[system].random else 1
 
     def _systems_of(self, data: str) -> list[str]:
-        left_out = TOO_LONG if self.table.labels else ()
-        return [system for system in self.systems if (data, system) not in left_out]
+        return [system for system in self.systems if (data, system) not in self.table.left_out]
 
     def _label_tasks(self, data: str) -> list[Task]:
         """Of every split and family, the systems that are left."""
@@ -150,33 +164,36 @@ class Plan:
                     tasks.append(Task("labels", data, family, split, parts))
         return tasks
 
+    def _place(self, data: str, system: str, number: int) -> Path:
+        return self.results / self.table.name / data / system / f"{self.table.repeat}{number}.json"
+
     def _label_cell_done(self, data: str, system: str, split: int) -> bool:
-        place = self.results / self.table.name / data / system / f"split{split}.json"
-        return self._done(place, "recipe", work.recipe(system, data, self.profile))
+        found = self._finished(self._place(data, system, split))
+        return found is not None and found.recipe == work.recipe(system, data, self.profile)
 
     def _next(self, data: str, system: str) -> list[Task]:
         """The search, or the seeds that are left once it is done."""
         config = work.configuration(self.results, self.table.name, data, system, self.profile)
         if config is None:
             return [Task("search", data, system)]
-        seeds, place = range(self._n_seeds(system)), self.results / self.table.name / data / system
-        return [
-            Task("cell", data, system, seed)
-            for seed in seeds
-            if not self._done(place / f"seed{seed}.json", "config", work.as_json(config))
-        ]
+        wanted, left = work.as_json(config), []
+        for seed in range(self._n_seeds(system)):
+            found = self._finished(self._place(data, system, seed))
+            if found is None or found.config != wanted:
+                left.append(Task("cell", data, system, seed))
+        return left
 
-    def _done(self, path: Path, key: str, value: dict[str, Any]) -> bool:
-        """Whether a cell is there, made with the same configuration."""
-        found = read_json(path) or {}
-        if found.get("status") != "ok":
-            return False
-        if found.get("profile") != self.profile.name:
+    def _finished(self, path: Path) -> Cell | None:
+        """The cell in a file, if it did not fail."""
+        found = find_cell(path)
+        if found is None or found.failed:
+            return None
+        if found.profile != self.profile.name:
             raise InputError(
-                f"{path} is a result of the profile {found.get('profile')!r}; {self.profile.name!r} would replace it. "
+                f"{path} is a result of the profile {found.profile!r}; {self.profile.name!r} would replace it. "
                 "Name another folder for the results."
             )
-        return found.get(key) == value
+        return found
 
     def after(self, task: Task) -> list[Task]:
         """What can be done now that a task has been."""
@@ -210,8 +227,11 @@ def _chosen(wanted: Sequence[str] | None, names: Sequence[str] | dict[str, str],
     return [name for name in names if wanted is None or name in wanted]
 
 
+# --- doing it ----------------------------------------------------------------------------------------------------
+
+
 def _loop(
-    plan: Plan,
+    plan: Agenda,
     settings: work.Settings,
     runner: "_Here | _Processes",
     tell: Callable[[Event], None],
@@ -350,3 +370,66 @@ class _Processes:
     def _replaced(self, worker: _Worker) -> _Worker:
         worker.close()
         return _Worker(self.threads)
+
+
+# --- the terminal: cells done and left, what is running, its stage, epoch and best validation loss ---------------
+
+
+@contextmanager
+def showing(n_cells: int, n_there: int, show: Callable[[Event], None] | None) -> Iterator[Callable[[Event], None]]:
+    """A function that shows events: the given one, bars in a terminal, or a line per task elsewhere."""
+    if show is not None:
+        yield show
+        return
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield Lines(console)
+        return
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    ) as bars:
+        yield Bars(bars, n_cells, n_there)
+
+
+class Lines:
+    """A line when a task ends: for files and logs."""
+
+    def __init__(self, console: Console) -> None:
+        self.console, self.began = console, time.monotonic()
+
+    def __call__(self, event: Event) -> None:
+        if event.kind in ("done", "failed"):
+            text = f" ({event.text})" if event.text else ""
+            line = f"{time.monotonic() - self.began:7.1f} s  {event.kind}  {event.task}{text}"
+            self.console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+class Bars:
+    """A bar for all cells and one for every task that is running."""
+
+    def __init__(self, bars: Progress, n_cells: int, n_there: int) -> None:
+        self.bars = bars
+        self.all = bars.add_task("cells", total=n_cells, completed=n_there, note="")
+        self.running: dict[Task, TaskID] = {}
+
+    def __call__(self, event: Event) -> None:
+        if event.kind == "start":
+            self.running[event.task] = self.bars.add_task(str(event.task), total=None, note="")
+            return
+        bar = self.running.get(event.task)
+        if event.kind == "epoch" and bar is not None:
+            best = "" if event.best is None else f", best validation loss {event.best:.4f}"
+            self.bars.update(bar, completed=event.epoch, total=event.n_epochs, note=f"{event.stage}{best}")
+        elif event.kind in ("done", "failed"):
+            if bar is not None:
+                self.bars.remove_task(self.running.pop(event.task))
+            self.bars.advance(self.all, event.task.n_cells)
+            if event.kind == "failed":
+                self.bars.console.print(f"failed: {event.task}: {event.text}", markup=False, highlight=False)

@@ -8,10 +8,9 @@ from itertools import product
 from typing import Any
 
 from energate.errors import InputError
-from energate.paper.printed import PRINTED_SIZE
+from energate.paper.cell import Config
 
-Config = dict[str, Any]
-
+PRINTED_SIZE = 300  # factors and hidden units of the printed score; a function that builds units is told no sizes
 ENERGY_UNITS = {"aes": "mean", "caes": "covariance", "mcaes": "mean-covariance"}
 
 # Two ways to fine-tune: from a small scale with large steps, or from the calibrated scale with small ones.
@@ -195,3 +194,46 @@ def space(system: str, data: str, search: bool) -> list[Config]:
     if system in PAPER_SYSTEMS:
         return paper if search else paper[:1]
     raise InputError(f"There is no space for the system {system!r}.")
+
+
+# --- several labels ----------------------------------------------------------------------------------------------
+
+_WORDS = ("medical", "enron", "corel5k")  # columns of 0 and 1: whether a word, or a region, is there
+_MANY_LABELS = ("corel5k",)
+
+
+def label_space(system: str, data: str, search: bool) -> list[Config]:
+    """The configurations to choose from on validation rows; refiners choose for themselves, by rows left out."""
+    found = _label_spaces(data).get(system, [{}])
+    return found if search else [{**found[0], **_QUICK_LABELS.get(system, {})}]
+
+
+def _label_spaces(data: str) -> dict[str, list[Config]]:
+    scalings = ("none", "standard") if data in _WORDS else ("standard",)
+    plain = "none" if data in _WORDS else "standard"
+    return {
+        "logreg": [
+            {"C": C, "scaling": scaling}
+            for scaling in scalings
+            for C in ((0.3, 1.0, 3.0) if scaling == "none" else (0.01, 0.1, 1.0))
+        ],
+        "hashcrbm": [{"n_hidden": n_hidden, "scaling": plain} for n_hidden in (50, 0)],
+        "mlp": [{"scaling": scaling} for scaling in scalings],
+        "svm": [
+            {"C": C, "gamma": gamma, "scaling": scaling}
+            for C, gamma, scaling in (
+                ((1.0, "scale", "none"), (3.0, "scale", "none"), (10.0, "scale", "none"))
+                if data in _WORDS
+                else ((1.0, "scale", "standard"), (10.0, "scale", "standard"), (3.0, 0.1, "unit"), (10.0, 0.1, "unit"))
+            )
+        ],
+        "chains": [{"C": C, "n_chains": 1 if data in _MANY_LABELS else 5, "scaling": plain} for C in (0.1, 1.0)],
+        "mlknn": [{"k": k} for k in (10, 5, 20)],
+        "boosting": [{"max_iter": 50, "max_leaf_nodes": 15}],
+    }
+
+
+_QUICK_LABELS: dict[str, Config] = {
+    "mlp": {"n_members": 2, "n_hidden": 64, "max_epochs": 20},
+    "chains": {"n_chains": 2},
+}

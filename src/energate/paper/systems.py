@@ -1,276 +1,369 @@
-"""How each system of the tables is searched, on validation rows, and fitted: thin layers over the estimators."""
+"""The systems of the tables: how each is made, how its configurations are tried, and what a fitted one has to show."""
 
-import json
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.metrics import log_loss
 
-from energate.estimators import EnergyClassifier, ImageEnergyClassifier
-from energate.estimators.classifier import PER_MEMBER
+from energate.estimators import EnergyClassifier, EnergyRefiner, ImageEnergyClassifier, LabelMLP
+from energate.estimators.together import FAILURES, member_logits, merged, or_each_alone, programs
 from energate.paper.baselines import (
     DropoutMLP,
     GatedSoftmax,
+    HashCRBM,
+    LogCountProjection,
+    MeanLabels,
+    MLkNN,
     RBMClassifier,
     StackedAutoencoderClassifier,
+    boosted_labels,
+    chain_labels,
+    logistic_labels,
     search_svm,
     svm,
+    svm_labels,
 )
+from energate.paper.cell import Attempt, Config
+from energate.paper.plan import Table
 from energate.paper.printed import printed_units
-from energate.paper.spaces import ENERGY_UNITS, VARIANTS, Config
+from energate.paper.spaces import ENERGY_UNITS, VARIANTS
 from energate.training import History
 from energate.training.calibration import negative_log_likelihood
-from energate.units import CovarianceUnits, HiddenUnits, MeanUnits
+from energate.units import CovarianceUnits, MeanUnits
 
 Array = NDArray[np.float64]
-Images = NDArray[np.float32]
+Rows = NDArray[Any]
 Labels = NDArray[np.int64]
-#: what a configuration may cause, and another be free of
-FAILURES = (ValueError, torch.OutOfMemoryError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]
+_FAILURES: tuple[type[Exception], ...] = (ValueError, *FAILURES)
 SHOWN_FILTERS = 20
+LEAST = 1e-9  # probability of a label, in log-losses
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The rows that a system may see before it is tested."""
+    """The rows that a system may see before it is tested: X (n, D), and classes (n,) or labels (n, L)."""
 
-    X_train: Images
-    y_train: Labels
-    X_valid: Images
-    y_valid: Labels
-
-
-@dataclass(frozen=True)
-class Trial:
-    """What a configuration gave on the validation rows; infinite where it failed."""
-
-    config: Config
-    valid_error: float  # %
-    valid_log_loss: float | None
-    seconds: float
-    error: str = ""
-
-    def as_json(self) -> dict[str, Any]:
-        """Numbers that are not finite have no place in JSON."""
-        failed = not np.isfinite(self.valid_error)
-        numbers = {"valid_error": None, "valid_log_loss": None} if failed else {}
-        return {**asdict(self), **numbers, "status": "failed" if failed else "ok"}
+    X_train: Rows
+    y_train: Rows
+    X_valid: Rows
+    y_valid: Rows
 
 
-def choose(trials: Sequence[Trial]) -> int:
-    """The trial with the least sum of ranks by validation error and by log-loss (by error where there is none).
+# --- choosing ----------------------------------------------------------------------------------------------------
+
+
+def choose(attempts: Sequence[Attempt]) -> int:
+    """The attempt with the least sum of ranks by validation error and by log-loss (by error where there is none).
 
     Either alone is noisy on some thousand rows: the error counts few events, the log-loss is ruled by single rows.
     """
-    errors = np.array([trial.valid_error for trial in trials])
-    losses = np.array([trial.valid_error if trial.valid_log_loss is None else trial.valid_log_loss for trial in trials])
+    errors = np.array([each.valid_error for each in attempts], dtype=float)
+    losses = np.array([each.valid_error if each.valid_log_loss is None else each.valid_log_loss for each in attempts])
     ranks = [(values[:, None] > values).sum(1) for values in (errors, losses)]
     order = np.lexsort((losses, ranks[0] + ranks[1]))
     return int(order[0])
 
 
-class System(ABC):
-    """One column of a table."""
-
-    on_gpu = True
-    random = True  # whether another seed gives another result
-
-    @abstractmethod
-    def search(self, parts: Parts, configs: Sequence[Config], device: str, seed: int) -> list[Trial]:
-        """Try the configurations on the validation rows."""
-
-    @abstractmethod
-    def fit(self, parts: Parts, config: Config, device: str, seed: int) -> Any:
-        """A fitted estimator."""
-
-    def log_proba(self, model: Any, X: Images) -> Array | None:
-        """Log-probabilities of the classes (n, K), where the system has them."""
-        proba: Array = model.predict_proba(X)
-        return np.log(np.maximum(proba, 1e-300))
-
-    def energies(self, model: Any, X: Images) -> Array | None:  # noqa: ARG002
-        """Energies of the classes (n, K), where the system has them."""
-        return None
-
-    def curves(self, model: Any) -> dict[str, History]:
-        """What happened in each stage of training."""
-        history: dict[str, History] = model.history_
-        return history
-
-    def filters(self, model: Any) -> dict[str, tuple[Array, Labels]]:  # noqa: ARG002
-        """Some weights of the first layer (n, D) by kind, and the classes they belong to."""
-        return {}
-
-    def members(self, model: Any, X: Images) -> list[Labels]:  # noqa: ARG002
-        """What the members of an ensemble predict, each alone."""
-        return []
+def label_log_loss(p: Array, Y: Array) -> float:
+    """The mean over rows and labels of -log of the probability of what is."""
+    return float(log_loss(Y.ravel(), np.clip(p, LEAST, 1 - LEAST).ravel(), labels=[0, 1]))
 
 
-class NetworkSystem(System):
-    """A baseline that is a torch network: configurations are tried one after another."""
-
-    def __init__(self, estimator: Callable[..., Any], has_energies: bool = False) -> None:
-        self.estimator, self.has_energies = estimator, has_energies
-
-    def search(self, parts: Parts, configs: Sequence[Config], device: str, seed: int) -> list[Trial]:
-        trials = []
-        for config in configs:
-            began = time.perf_counter()
-            try:
-                log_proba = self.log_proba(self.fit(parts, config, device, seed), parts.X_valid)
-                assert log_proba is not None
-                trials.append(_trial(config, log_proba, parts.y_valid, time.perf_counter() - began))
-            except FAILURES as error:
-                trials.append(_failed(config, error, time.perf_counter() - began))
-        return trials
-
-    def fit(self, parts: Parts, config: Config, device: str, seed: int) -> Any:
-        model = self.estimator(device=device, random_state=seed, **config)
-        return model.fit(parts.X_train, parts.y_train, X_valid=parts.X_valid, y_valid=parts.y_valid)
-
-    def energies(self, model: Any, X: Images) -> Array | None:
-        return model.energies(X) if self.has_energies else None
+def _of_labels(config: Config, p: Array, Y: Array, seconds: float) -> Attempt:
+    return Attempt(config, 100 * float(((p > 0.5) != Y).mean()), label_log_loss(p, Y), seconds)
 
 
-class EnergySystem(System):
-    """AES, cAES, mcAES: configurations train together, as members of one program; so do those of an ensemble."""
-
-    def __init__(self, units: Any) -> None:
-        self.units = units
-
-    def search(self, parts: Parts, configs: Sequence[Config], device: str, seed: int) -> list[Trial]:
-        programs: dict[str, list[int]] = {}
-        for i, config in enumerate(configs):
-            shared = {name: value for name, value in config.items() if name not in PER_MEMBER}
-            programs.setdefault(json.dumps(shared, sort_keys=True), []).append(i)
-        trials: dict[int, Trial] = {}
-        for numbers in programs.values():
-            found = self._program(parts, [configs[i] for i in numbers], device, seed)
-            trials |= dict(zip(numbers, found, strict=True))
-        return [trials[i] for i in range(len(configs))]
-
-    def _program(self, parts: Parts, configs: list[Config], device: str, seed: int) -> list[Trial]:
-        """Configurations of one shape; if the program fails, each alone, so that a bad one spoils no other."""
-        began = time.perf_counter()
-        try:
-            model = self._fit(parts, configs, device, seed)
-            scores = _by_member(model, parts.X_valid)
-            seconds = (time.perf_counter() - began) / len(configs)
-            return [_trial(c, logits, parts.y_valid, seconds) for c, logits in zip(configs, scores, strict=True)]
-        except FAILURES as error:
-            if len(configs) > 1:
-                return [trial for config in configs for trial in self._program(parts, [config], device, seed)]
-            return [_failed(configs[0], error, time.perf_counter() - began)]
-
-    def fit(self, parts: Parts, config: Config, device: str, seed: int) -> Any:
-        return self._fit(parts, [config] * config["n_members"], device, seed)
-
-    def _fit(self, parts: Parts, configs: list[Config], device: str, seed: int) -> EnergyClassifier:
-        merged: dict[str, Any] = {
-            name: [config[name] for config in configs] if name in PER_MEMBER else value
-            for name, value in configs[0].items()
-            if name != "n_members"  # a search tries each configuration once
-        }
-        model = EnergyClassifier(self.units, device=device, random_state=seed, **merged)
-        return model.fit(parts.X_train, parts.y_train, X_valid=parts.X_valid, y_valid=parts.y_valid)
-
-    def log_proba(self, model: Any, X: Images) -> Array | None:
-        return model.predict_log_proba(X)
-
-    def energies(self, model: Any, X: Images) -> Array | None:
-        return model.energies(X)
-
-    def filters(self, model: Any) -> dict[str, tuple[Array, Labels]]:
-        n_classes = len(model.classes_)
-        found = {}
-        for part in model.model_.autoencoders:
-            for group in part.groups:
-                weights = _first_layer(group)
-                if weights is not None:
-                    n = SHOWN_FILTERS // n_classes
-                    chosen = weights[:n_classes].double().cpu().numpy()  # of the first member
-                    best = np.argsort(-np.abs(chosen).sum(-1), axis=1, kind="stable")[:, :n]  # (K, n)
-                    kind = "mean" if isinstance(group, MeanUnits) else "covariance"
-                    taken = np.take_along_axis(chosen, best[..., None], 1).reshape(-1, chosen.shape[-1])
-                    found[kind] = taken, np.repeat(np.arange(n_classes), n)
-        return found
-
-    def members(self, model: Any, X: Images) -> list[Labels]:
-        if model.model_.n_members == 1:
-            return []
-        return [model.classes_[logits.argmax(1)] for logits in _by_member(model, X)]
-
-
-class SVMSystem(System):
-    """A support vector machine; runs on the CPU."""
-
-    on_gpu = False
-    random = False
-
-    def search(self, parts: Parts, configs: Sequence[Config], device: str, seed: int) -> list[Trial]:  # noqa: ARG002
-        grid = {f"svc__{name}": list(dict.fromkeys(config[name] for config in configs)) for name in ("C", "gamma")}
-        found = search_svm(parts.X_train, parts.y_train, parts.X_valid, parts.y_valid, grid, scaling="none", n_jobs=2)
-        return [
-            Trial({"C": trial.C, "gamma": trial.gamma}, 100 * trial.valid_error, None, trial.seconds)
-            for trial in found.trials
-        ]
-
-    def fit(self, parts: Parts, config: Config, device: str, seed: int) -> Any:  # noqa: ARG002
-        return svm(scaling="none", **config).fit(parts.X_train, parts.y_train)
-
-    def log_proba(self, model: Any, X: Images) -> Array | None:  # noqa: ARG002
-        return None
-
-    def curves(self, model: Any) -> dict[str, History]:  # noqa: ARG002
-        return {}
-
-
-def _first_layer(group: HiddenUnits) -> torch.Tensor | None:
-    """Weights that see the input: (C * K, M, D)."""
-    if isinstance(group, MeanUnits):
-        return group.W.detach()
-    return group.W.detach() if isinstance(group, CovarianceUnits) else None
-
-
-@torch.no_grad()
-def _by_member(model: EnergyClassifier, X: Images) -> list[Array]:
-    """Calibrated energies of every member alone: C times (n, K)."""
-    scores = []
-    for start in range(0, len(X), 5000):
-        rows = model.scaler_(X[start : start + 5000].astype(np.float64))
-        v = torch.as_tensor(rows).to(model.model_.B)
-        scores.append(model.model_.calibrated(model.model_.part_energies(v)).double().cpu().numpy())
-    return list(np.concatenate(scores, 1))
-
-
-def _trial(config: Config, logits: Array, labels: Labels, seconds: float) -> Trial:
+def _of_classes(config: Config, logits: Array, labels: Labels, seconds: float) -> Attempt:
     scores, known = torch.as_tensor(logits), torch.as_tensor(labels)
     wrong = float((scores.argmax(1) != known).double().mean())
     loss = negative_log_likelihood(scores.new_zeros(scores.shape[1]), scores, known) / len(known)
-    return Trial(config, 100 * wrong if torch.isfinite(scores).all() else np.inf, float(loss), seconds)
+    return Attempt(config, 100 * wrong if torch.isfinite(scores).all() else np.inf, float(loss), seconds)
 
 
-def _failed(config: Config, error: Exception, seconds: float) -> Trial:
-    return Trial(config, np.inf, np.inf, seconds, f"{type(error).__name__}: {error}")
+def _failed(config: Config, error: Exception, seconds: float) -> Attempt:
+    return Attempt(config, np.inf, np.inf, seconds, f"{type(error).__name__}: {error}")
 
 
-SYSTEMS: dict[str, System] = {
-    "svm": SVMSystem(),
-    "rbm": NetworkSystem(RBMClassifier),
-    "saa3": NetworkSystem(StackedAutoencoderClassifier),
-    "gsm": NetworkSystem(GatedSoftmax),
-    "mlp": NetworkSystem(DropoutMLP),
-    "deep": NetworkSystem(ImageEnergyClassifier, has_energies=True),
-    **{name: EnergySystem(units) for name, units in ENERGY_UNITS.items()},
-    **{
-        f"{name}-{variant}": EnergySystem(units)
-        for name, units in ENERGY_UNITS.items()
-        for variant in (*VARIANTS, "paper")
-    },
-    "caes-printed": EnergySystem(printed_units),
+# --- what a column of a table is ---------------------------------------------------------------------------------
+
+
+def one_by_one(system: "System", parts: Parts, configs: Sequence[Config], device: str, seed: int) -> list[Attempt]:
+    """Configurations tried one after another."""
+
+    def attempt(config: Sequence[Config]) -> list[Attempt]:
+        began = time.perf_counter()
+        model = system.fit(parts, config[0], device, seed)
+        if parts.y_valid.ndim == 2:
+            p = model.predict_proba(parts.X_valid)
+            return [_of_labels(config[0], p, parts.y_valid, time.perf_counter() - began)]
+        log_proba = system.log_proba(model, parts.X_valid)
+        assert log_proba is not None
+        return [_of_classes(config[0], log_proba, parts.y_valid, time.perf_counter() - began)]
+
+    return [each for config in configs for each in or_each_alone([config], attempt, _failed, _FAILURES)]
+
+
+def log_of_proba(model: Any, X: Rows) -> Array:
+    """Log-probabilities of the classes (n, K)."""
+    proba: Array = model.predict_proba(X)
+    return np.log(np.maximum(proba, 1e-300))
+
+
+def no_scores(model: Any, X: Rows) -> None:
+    """Of a system that has none."""
+
+
+def history(model: Any) -> dict[str, History]:
+    """What happened in each stage of training."""
+    found: dict[str, History] = model.history_
+    return found
+
+
+def no_history(model: Any) -> dict[str, History]:  # noqa: ARG001
+    """Of a system that is not trained step by step."""
+    return {}
+
+
+def no_filters(model: Any) -> dict[str, tuple[Array, Labels]]:  # noqa: ARG001
+    """Of a system without weights to look at."""
+    return {}
+
+
+def no_members(model: Any, X: Rows) -> list[Labels]:  # noqa: ARG001
+    """Of a system that is no ensemble."""
+    return []
+
+
+@dataclass(frozen=True)
+class System:
+    """One column of a table, whether rows have a class each or several labels.
+
+    ``make`` gives an estimator that is not fitted yet, from a configuration, a device, a seed and the estimators of the
+    systems that it stands ``on``; ``attempts`` tries configurations on the validation rows.
+    """
+
+    make: Callable[..., Any]
+    attempts: Callable[["System", Parts, Sequence[Config], str, int], list[Attempt]] = one_by_one
+    on: tuple[str, ...] = ()
+    refines: bool = False  # whether it refines what it stands on
+    edition: int = 1  # raised when the code changes so that finished cells no longer hold
+    on_gpu: bool = True
+    random: bool = True  # whether another seed gives another result
+    stops_early: bool = False  # whether `fit` takes the validation rows, too
+    log_proba: Callable[[Any, Rows], Array | None] = log_of_proba  # of the classes (n, K)
+    energies: Callable[[Any, Rows], Array | None] = no_scores  # of the classes (n, K)
+    curves: Callable[[Any], dict[str, History]] = history
+    filters: Callable[[Any], dict[str, tuple[Array, Labels]]] = no_filters  # weights (n, D) by kind, and their classes
+    members: Callable[[Any, Rows], list[Labels]] = no_members  # what the members of an ensemble predict, each alone
+
+    @property
+    def base(self) -> str:
+        """The system that this one refines, or nothing."""
+        return self.on[0] if self.refines else ""
+
+    def search(self, parts: Parts, configs: Sequence[Config], device: str, seed: int) -> list[Attempt]:
+        """Try the configurations on the validation rows."""
+        return self.attempts(self, parts, configs, device, seed)
+
+    def fit(self, parts: Parts, config: Config, device: str, seed: int) -> Any:
+        """A fitted estimator."""
+        held_out = {"X_valid": parts.X_valid, "y_valid": parts.y_valid} if self.stops_early else {}
+        return self.make(config, device, seed).fit(parts.X_train, parts.y_train, **held_out)
+
+
+# --- classes: networks, energies, support vector machines --------------------------------------------------------
+
+
+def _on_device(estimator: Callable[..., Any], config: Config, device: str, seed: int, *_: Any) -> Any:
+    return estimator(**config, device=device, random_state=seed)
+
+
+def network(estimator: Callable[..., Any], **more: Any) -> System:
+    """A torch network that is fitted with ``X_valid`` and ``y_valid``."""
+    return System(partial(_on_device, estimator), stops_early=True, **more)
+
+
+def _members(units: Any, configs: Sequence[Config], device: str, seed: int) -> EnergyClassifier:
+    """A classifier whose members are the configurations; a search tries each once."""
+    config = {name: value for name, value in merged(configs).items() if name != "n_members"}
+    return EnergyClassifier(units, device=device, random_state=seed, **config)
+
+
+def energy(units: Any) -> System:
+    """AES, cAES, mcAES: configurations train together, as members of one program; so do those of an ensemble."""
+
+    def make(config: Config, device: str, seed: int) -> EnergyClassifier:
+        return _members(units, [config] * config["n_members"], device, seed)
+
+    def attempts(
+        system: System,  # noqa: ARG001
+        parts: Parts,
+        configs: Sequence[Config],
+        device: str,
+        seed: int,
+    ) -> list[Attempt]:
+        def train(configs: Sequence[Config]) -> list[Attempt]:
+            began = time.perf_counter()
+            model = _members(units, configs, device, seed)
+            model.fit(parts.X_train, parts.y_train, X_valid=parts.X_valid, y_valid=parts.y_valid)
+            scores = _by_member(model, parts.X_valid)
+            seconds = (time.perf_counter() - began) / len(configs)
+            found = zip(configs, scores, strict=True)
+            return [_of_classes(config, logits, parts.y_valid, seconds) for config, logits in found]
+
+        found: dict[int, Attempt] = {}
+        for numbers in programs(configs):
+            tried = or_each_alone([configs[i] for i in numbers], train, _failed, _FAILURES)
+            found |= dict(zip(numbers, tried, strict=True))
+        return [found[i] for i in range(len(configs))]
+
+    return System(
+        make,
+        attempts,
+        stops_early=True,
+        log_proba=EnergyClassifier.predict_log_proba,
+        energies=EnergyClassifier.energies,
+        filters=_filters,
+        members=_each_alone,
+    )
+
+
+def _by_member(model: EnergyClassifier, X: Rows) -> list[Array]:
+    """Calibrated energies of every member alone: C times (n, K)."""
+    chunks = [torch.as_tensor(model.scaler_(X[i : i + 5000].astype(np.float64))) for i in range(0, len(X), 5000)]
+    return list(np.concatenate([member_logits(model, v).double().cpu().numpy() for v in chunks], 1))
+
+
+def _each_alone(model: Any, X: Rows) -> list[Labels]:
+    if model.model_.n_members == 1:
+        return []
+    return [model.classes_[logits.argmax(1)] for logits in _by_member(model, X)]
+
+
+def _filters(model: Any) -> dict[str, tuple[Array, Labels]]:
+    """Of the first member the largest weights that see the input, as many of each class."""
+    n_classes = len(model.classes_)
+    found, n = {}, SHOWN_FILTERS // n_classes
+    for part in model.model_.autoencoders:
+        for group in part.groups:
+            if not isinstance(group, MeanUnits | CovarianceUnits):
+                continue
+            chosen = group.W.detach()[:n_classes].double().cpu().numpy()  # (K, M, D)
+            best = np.argsort(-np.abs(chosen).sum(-1), axis=1, kind="stable")[:, :n]  # (K, n)
+            taken = np.take_along_axis(chosen, best[..., None], 1).reshape(-1, chosen.shape[-1])
+            kind = "mean" if isinstance(group, MeanUnits) else "covariance"
+            found[kind] = taken, np.repeat(np.arange(n_classes), n)
+    return found
+
+
+def _svm(config: Config, device: str, seed: int) -> Any:  # noqa: ARG001
+    return svm(scaling="none", **config)
+
+
+def _svm_grid(
+    system: System,  # noqa: ARG001
+    parts: Parts,
+    configs: Sequence[Config],
+    device: str,  # noqa: ARG001
+    seed: int,  # noqa: ARG001
+) -> list[Attempt]:
+    """All at once: they share distances and kernels."""
+    grid = {f"svc__{name}": list(dict.fromkeys(config[name] for config in configs)) for name in ("C", "gamma")}
+    found = search_svm(parts.X_train, parts.y_train, parts.X_valid, parts.y_valid, grid, scaling="none", n_jobs=2)
+    return [
+        Attempt({"C": trial.C, "gamma": trial.gamma}, 100 * trial.valid_error, None, trial.seconds)
+        for trial in found.trials
+    ]
+
+
+#: the columns of tables whose rows have a class each
+CLASS_SYSTEMS: dict[str, System] = {
+    "svm": System(_svm, _svm_grid, on_gpu=False, random=False, log_proba=no_scores, curves=no_history),
+    "rbm": network(RBMClassifier),
+    "saa3": network(StackedAutoencoderClassifier),
+    "gsm": network(GatedSoftmax),
+    "mlp": network(DropoutMLP),
+    "deep": network(ImageEnergyClassifier, energies=ImageEnergyClassifier.energies),
+    **{name: energy(units) for name, units in ENERGY_UNITS.items()},
+    **{f"{name}-{variant}": energy(units) for name, units in ENERGY_UNITS.items() for variant in (*VARIANTS, "paper")},
+    "caes-printed": energy(printed_units),
 }
+
+
+# --- several labels: classifiers of their own, and those that stand on others ------------------------------------
+
+
+def _on_cpu(estimator: Callable[..., Any], config: Config, device: str, seed: int, *_: Any) -> Any:  # noqa: ARG001
+    return estimator(**config, random_state=seed)
+
+
+def _mlknn(config: Config, device: str, seed: int) -> MLkNN:  # noqa: ARG001
+    return MLkNN(**config)
+
+
+def refined(base: str, relation: str, method: str, objective: str) -> System:
+    """An `EnergyRefiner` over another system."""
+
+    def make(config: Config, device: str, seed: int, base: Any) -> EnergyRefiner:  # noqa: ARG001
+        return EnergyRefiner(base, relation, method=method, objective=objective, device=device, random_state=seed)
+
+    return System(make, on=(base,), refines=True, edition=3)
+
+
+def _projection(objective: str) -> System:
+    def make(config: Config, device: str, seed: int, base: Any) -> LogCountProjection:  # noqa: ARG001
+        return LogCountProjection(base, objective=objective, random_state=seed)
+
+    return System(make, on=("mlp",), refines=True)
+
+
+def _mean(*on: str) -> System:
+    def make(config: Config, device: str, seed: int, *bases: Any) -> MeanLabels:  # noqa: ARG001
+        return MeanLabels(list(zip(on, bases, strict=True)), random_state=seed)
+
+    return System(make, on=on)
+
+
+#: the columns of tables whose rows have several labels; what stands on others comes after them
+LABEL_SYSTEMS: dict[str, System] = {
+    "logreg": System(partial(_on_cpu, logistic_labels)),
+    "hashcrbm": System(partial(_on_device, HashCRBM)),
+    "mlp": System(partial(_on_device, LabelMLP)),
+    "gaes-xy": refined("mlp", "xy", "ascent", "hamming"),
+    "gaes-y2": refined("mlp", "yy", "ascent", "hamming"),
+    "sets-xy": refined("mlp", "xy", "sets", "hamming"),
+    "sets-y2": refined("mlp", "yy", "sets", "hamming"),
+    "sets-y2-subset": refined("mlp", "yy", "sets", "subset"),
+    "projection": _projection("hamming"),
+    "projection-subset": _projection("subset"),
+    "svm": System(partial(_on_cpu, svm_labels)),
+    "svm-sets-y2": refined("svm", "yy", "sets", "hamming"),
+    "svm-sets-y2-subset": refined("svm", "yy", "sets", "subset"),
+    "mean": _mean("mlp", "svm"),
+    "mean-sets-xy": refined("mean", "xy", "sets", "hamming"),
+    "mean-sets-y2": refined("mean", "yy", "sets", "hamming"),
+    "mean-sets-y2-subset": refined("mean", "yy", "sets", "subset"),
+    "chains": System(partial(_on_cpu, chain_labels)),
+    "mlknn": System(_mlknn),
+    "boosting": System(partial(_on_cpu, boosted_labels)),
+    "logreg-sets-y2": refined("logreg", "yy", "sets", "hamming"),
+    "logreg-sets-y2-subset": refined("logreg", "yy", "sets", "subset"),
+}
+
+#: systems that share fits, by the first words of their names: one process fits them one after another
+_KIN = dict.fromkeys(("mlp", "gaes", "sets", "projection", "svm", "mean"), "refined")
+FAMILIES: dict[str, tuple[str, ...]] = {}
+for _name in LABEL_SYSTEMS:
+    _family = _KIN.get(_name.split("-")[0], _name.split("-")[0])
+    FAMILIES[_family] = (*FAMILIES.get(_family, ()), _name)
+
+
+def systems_of(table: Table) -> dict[str, System]:
+    """Where the columns of a table are found."""
+    return LABEL_SYSTEMS if table.labels else CLASS_SYSTEMS

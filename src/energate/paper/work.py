@@ -1,5 +1,6 @@
-"""What one process does: prepare a data set, choose hyper-parameters, fit and test one cell."""
+"""What one process does: prepare a data set, choose hyper-parameters, fit and test the cells of a table."""
 
+import hashlib
 import json
 import multiprocessing
 import multiprocessing.connection
@@ -13,28 +14,31 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from threadpoolctl import threadpool_limits
 
-from energate.datasets import Dataset, load
+from energate.datasets import Dataset, load, load_multilabel, make_correlated_labels, split_rows
 from energate.errors import InputError
 from energate.estimators.edge import resolve_device
 from energate.estimators.progress import watching
-from energate.paper import measures
-from energate.paper.labelcells import LabelData, Split, do_family, load_labels
-from energate.paper.labels import base_of, edition_of, label_space
-from energate.paper.measures import read_json, write_json
-from energate.paper.spaces import Config, space, variant_of
-from energate.paper.systems import SYSTEMS, Parts, Trial, choose
-from energate.paper.tables import PROFILES, TABLES, Profile, Table
+from energate.paper import measuring
+from energate.paper.cell import Attempt, Cell, Config, Search, find_search, provenance, write_cell, write_search
+from energate.paper.plan import Profile, Table
+from energate.paper.spaces import label_space, space, variant_of
+from energate.paper.systems import LABEL_SYSTEMS, Array, Parts, System, choose, systems_of
 from energate.training import Progress
 
 CHOSEN_BY = "least sum of ranks by validation error and validation log-loss"
+SEARCH_SEED = 1000  # of its own, so that no cell profits from the draw that chose its configuration
+N_CORRELATED = 2000  # rows of the set that is made by rule
 _PARTS = ("train", "valid", "test")
 _EVENTS: multiprocessing.connection.Connection | None = None  # of a process that does tasks for another
+Tell = Callable[["Event"], None]
 
 
 @dataclass(frozen=True)
@@ -76,30 +80,32 @@ class Event:
 class Settings:
     """What all tasks of a run share."""
 
-    table: str
-    profile: str
+    table: Table
+    profile: Profile
     results: Path
     scratch: str
     device: str
     source: str
     folder: str | os.PathLike[str] | None
 
+    def place(self, data: str, system: str, number: int) -> Path:
+        """The file of a cell."""
+        return self.results / self.table.name / data / system / f"{self.table.repeat}{number}.json"
 
-def n_seeds(table: Table, system: str, wanted: int) -> int:
-    """A system that is not random has one seed; every system has all splits."""
-    return wanted if table.labels or SYSTEMS[system].random else 1
+    def system(self, name: str) -> System:
+        """A column of the table."""
+        return systems_of(self.table)[name]
 
-
-def place_of(settings: "Settings", data: str, system: str, number: int) -> Path:
-    """The file of a cell."""
-    table = TABLES[settings.table]
-    return settings.results / table.name / data / system / f"{table.repeat}{number}.json"
+    def device_of(self, name: str) -> str:
+        """Where a system is fitted."""
+        return str(resolve_device(self.device)) if self.system(name).on_gpu else "cpu"
 
 
 def recipe(system: str, data: str, profile: Profile) -> Config:
     """All that a cell of a table of labels is made from, beside the rows: where it differs, the cell is made anew."""
-    edition = {} if edition_of(system) == 1 else {"edition": edition_of(system)}
-    return as_json({"space": label_space(system, data, profile.search), "base": base_of(system), **edition})
+    how = LABEL_SYSTEMS[system]
+    edition = {} if how.edition == 1 else {"edition": how.edition}
+    return as_json({"space": label_space(system, data, profile.search), "base": how.base or None, **edition})
 
 
 def as_json(config: Config) -> Config:
@@ -125,11 +131,13 @@ def configuration(results: Path, table: str, data: str, system: str, profile: Pr
     configs = space(system, data, profile.search)
     if len(configs) == 1:
         return configs[0]
-    found = read_json(results / table / data / system / "search.json") or {}
-    if found.get("space") != as_json({"configs": configs})["configs"] or found.get("profile") != profile.name:
+    found = find_search(results / table / data / system / "search.json")
+    if found is None or found.space != as_json({"configs": configs})["configs"] or found.profile != profile.name:
         return None
-    chosen: Config = found["trials"][found["chosen"]]["config"]
-    return chosen
+    return None if found.chosen is None else found.trials[found.chosen].config
+
+
+# --- a process and its tasks -------------------------------------------------------------------------------------
 
 
 def prepare_worker(threads: int, events: multiprocessing.connection.Connection) -> None:
@@ -160,12 +168,12 @@ def do_and_tell(task: Task, settings: Settings) -> str:
     return do(task, settings, _EVENTS.send)
 
 
-def do(task: Task, settings: Settings, tell: Callable[[Event], None]) -> str:
+def do(task: Task, settings: Settings, tell: Tell) -> str:
     """Do a task; what went wrong, or nothing."""
     precision = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
-        {"data": _prepare, "search": _search, "cell": _cell, "labels": _labels}[task.kind](task, settings, tell)
+        _KINDS[task.kind](task, settings, tell)
     except Exception as error:
         return note(task, settings, error)
     finally:
@@ -184,34 +192,93 @@ def _note_failure(task: Task, settings: Settings, system: str, error: BaseExcept
     # Without folders: results travel, and where somebody keeps the code is nobody's business.
     steps = traceback.extract_tb(error.__traceback__)[-3:]
     where = "\n".join(f"{Path(step.filename).name}, line {step.lineno}, in {step.name}" for step in steps)
-    write_json(
-        place_of(settings, task.data, system, task.seed),
-        {
-            **_head(task, settings, system),
-            "status": "failed",
-            "error": f"{type(error).__name__}: {error}\n{where}",
-        },
-    )
+    failed = Cell(**_head(task, settings, system), error=f"{type(error).__name__}: {error}\n{where}")
+    write_cell(settings.place(task.data, system, task.seed), failed)
 
 
-# --- the tasks ----------------------------------------------------------------------------------------------------
+def _head(task: Task, settings: Settings, system: str) -> dict[str, Any]:
+    """What a cell says even if it failed."""
+    table, how = settings.table, settings.system(system)
+    order = list(dict.fromkeys([*table.data, *settings.profile.data_of(table)]))
+    return {
+        "table": table.name,
+        "title": table.title,
+        "profile": settings.profile.name,
+        "data": task.data,
+        "data_label": task.data,
+        "system": system,
+        "system_label": table.systems[system],
+        "seed": task.seed,
+        "order": (order.index(task.data), list(table.systems).index(system)),
+        "published": table.published.get(task.data, {}).get(system),
+        "ours": system in table.ours,
+        "apart": table.apart.get(system, ""),
+        "random": how.random,
+        **({"repeat": table.repeat, "metric": "mean per-label error"} if table.labels else {}),
+        "base": how.base,
+        "versions": measuring.versions(),
+        "device": measuring.device_name(settings.device_of(system)),
+        "date": measuring.today(),
+    }
 
 
-def _prepare(task: Task, settings: Settings, tell: Callable[[Event], None]) -> None:  # noqa: ARG001
+def _watcher(task: Task, tell: Tell) -> Callable[[str, Progress], None]:
+    last = [0.0]
+
+    def watch(stage: str, progress: Progress) -> None:
+        now = time.monotonic()
+        if now - last[0] < 0.5 and progress.epoch < progress.n_epochs:  # a terminal needs no more
+            return
+        last[0] = now
+        best = None if progress.best is None else float(progress.best.min())
+        tell(Event(task, "epoch", stage, progress.epoch, progress.n_epochs, best))
+
+    return watch
+
+
+# --- data --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LabelData:
+    """Rows (n, D), labels (n, L), their names, and where they come from."""
+
+    X: NDArray[np.float32]
+    Y: NDArray[np.uint8]
+    names: tuple[str, ...]
+    provenance: dict[str, Any]
+
+
+def load_labels(name: str, source: str, folder: Any) -> LabelData:
+    """A data set of the table; ``"correlated"`` is made by rule."""
+    if name == "correlated":
+        made = make_correlated_labels(N_CORRELATED, seed=0)
+        names, word, files = tuple(f"label {i}" for i in range(made.Y.shape[1])), "generated", {}
+        X, Y, origin = made.X, made.Y, "generate"
+    else:
+        data = load_multilabel(name, source="auto" if source in ("download", "generate") else source, folder=folder)
+        X, Y, names, word = data.X, data.Y, data.label_names, data.provenance["word"]
+        origin, files = data.provenance["source"], data.provenance["files"]
+    sums = {key: hashlib.sha256(array.tobytes()).hexdigest() for key, array in (("X", X), ("Y", Y))}
+    words = dict.fromkeys(("train", "valid", "test"), word)
+    return LabelData(X, Y, names, {**words, "source": origin, "files": files, "sha256": sums})
+
+
+def _prepare(task: Task, settings: Settings, tell: Tell) -> None:  # noqa: ARG001
     """Load a data set once, and leave its arrays where all processes can read them."""
     place = Path(settings.scratch) / task.data
     place.mkdir(exist_ok=True)
-    if TABLES[settings.table].labels:
+    if settings.table.labels:
         found = load_labels(task.data, settings.source, settings.folder)
         np.savez(place / "rows.npz", X=found.X, Y=found.Y)
-        about = {"names": found.names, "provenance": found.provenance}
-        (place / "about.json").write_text(json.dumps(about))
-        return
-    data = load(task.data, source=settings.source, folder=settings.folder)
-    for part in _PARTS:
-        np.save(place / f"X_{part}.npy", getattr(data, f"X_{part}"))
-        np.save(place / f"y_{part}.npy", getattr(data, f"y_{part}"))
-    (place / "about.json").write_text(json.dumps({"shape": data.shape, "provenance": data.provenance}))
+        about: dict[str, Any] = {"names": found.names, "provenance": found.provenance}
+    else:
+        data = load(task.data, source=settings.source, folder=settings.folder)
+        for part in _PARTS:
+            np.save(place / f"X_{part}.npy", getattr(data, f"X_{part}"))
+            np.save(place / f"y_{part}.npy", getattr(data, f"y_{part}"))
+        about = {"shape": data.shape, "provenance": data.provenance}
+    (place / "about.json").write_text(json.dumps(about))
 
 
 @cache
@@ -230,164 +297,196 @@ def _read_labels(place: Path) -> LabelData:
         return LabelData(arrays["X"], arrays["Y"], tuple(about["names"]), about["provenance"])
 
 
-def _labels(task: Task, settings: Settings, tell: Callable[[Event], None]) -> None:
-    """The cells of one split, of systems that share fits."""
-    profile = PROFILES[settings.profile]
-    device = str(resolve_device(settings.device))
-    data = _read_labels(Path(settings.scratch) / task.data)
-    split = Split(data, task.data, task.seed, device, profile.search)
-
-    def save(system: str, found: dict[str, Any]) -> None:
-        body = {"status": "ok", "error": "", **found, "recipe": recipe(system, task.data, profile)}
-        content = {**_head(task, settings, system), **body, "memory": measures.memory(device)}
-        write_json(place_of(settings, task.data, system, task.seed), content)
-        tell(Event(task, "epoch", system))
-
-    def fail(system: str, error: Exception) -> None:
-        _note_failure(task, settings, system, error)
-
-    with watching(_watcher(task, tell)), threadpool_limits(torch.get_num_threads()):
-        failed = do_family(split, task.parts, save, fail)
-    if failed:
-        raise RuntimeError("; ".join(failed))
-
-
-def _rows(task: Task, settings: Settings) -> Dataset:
+def _rows(task: Task, settings: Settings) -> tuple[Dataset, str]:
+    """A data set with the test rows that are used, and which those are in words, if not all."""
     data = _read(Path(settings.scratch) / task.data)
-    every = _every(data, settings)
-    return replace(data, X_test=data.X_test[::every], y_test=data.y_test[::every])
+    # Sets of some hundred test rows are used whole.
+    every = settings.profile.every if len(data.y_test) >= 5000 else 1
+    words = "" if every == 1 else f"one test row in {every}, from the first on"
+    return replace(data, X_test=data.X_test[::every], y_test=data.y_test[::every]), words
 
 
-def _every(data: Dataset, settings: Settings) -> int:
-    """One test row in so many is used; sets of some hundred test rows are used whole."""
-    return PROFILES[settings.profile].every if len(data.y_test) >= 5000 else 1
-
-
-def _parts(data: Dataset) -> Parts:
+def parts_of(data: Dataset) -> Parts:
+    """All rows but those to test on."""
     return Parts(data.X_train, data.y_train, data.X_valid, data.y_valid)
 
 
-def _search(task: Task, settings: Settings, tell: Callable[[Event], None]) -> None:
+# --- rows of one class each: a search for all seeds, then the seeds ----------------------------------------------
+
+
+def _search(task: Task, settings: Settings, tell: Tell) -> None:
     """Try the configurations of a system on the validation rows."""
-    data, system = _rows(task, settings), SYSTEMS[task.system]
-    device = _device(settings, task)
-    configs = space(task.system, task.data, PROFILES[settings.profile].search)
+    (data, _), system = _rows(task, settings), settings.system(task.system)
+    device = settings.device_of(task.system)
+    configs = space(task.system, task.data, settings.profile.search)
     began = time.perf_counter()
     with watching(_watcher(task, tell)):
-        trials = system.search(_parts(data), configs, device, seed=1000)
-    if not any(np.isfinite(trial.valid_error) for trial in trials):
+        trials = system.search(parts_of(data), configs, device, SEARCH_SEED)
+    if all(trial.failed for trial in trials):
         raise RuntimeError(f"no configuration could be trained; the first said: {trials[0].error}")
-    _write_search(task, settings, configs, trials, time.perf_counter() - began, device)
-
-
-def _write_search(
-    task: Task, settings: Settings, configs: list[Config], trials: list[Trial], seconds: float, device: str
-) -> None:
-    write_json(
-        settings.results / settings.table / task.data / task.system / "search.json",
-        {
-            "schema": measures.SCHEMA,
-            "table": settings.table,
-            "profile": settings.profile,
-            "data": task.data,
-            "system": task.system,
-            "space": configs,
-            "trials": [trial.as_json() for trial in trials],
-            "chosen": choose(trials),
-            "chosen_by": CHOSEN_BY,
-            "seconds": round(seconds, 3),
-            "device": measures.device_name(device),
-            "date": measures.today(),
-        },
+    found = Search(
+        table=settings.table.name,
+        profile=settings.profile.name,
+        data=task.data,
+        system=task.system,
+        space=configs,
+        trials=trials,
+        chosen=choose(trials),
+        chosen_by=CHOSEN_BY,
+        seconds=round(time.perf_counter() - began, 3),
+        device=measuring.device_name(device),
+        date=measuring.today(),
     )
+    write_search(settings.place(task.data, task.system, 0).with_name("search.json"), found)
 
 
-def _cell(task: Task, settings: Settings, tell: Callable[[Event], None]) -> None:
+def _cell(task: Task, settings: Settings, tell: Tell) -> None:
     """Fit a system with one seed, and test it."""
-    data, system, profile = _rows(task, settings), SYSTEMS[task.system], PROFILES[settings.profile]
-    device = _device(settings, task)
-    place = settings.results / settings.table / task.data / task.system
-    config = configuration(settings.results, settings.table, task.data, task.system, profile)
+    (data, test_slice), system, profile = _rows(task, settings), settings.system(task.system), settings.profile
+    device, place = settings.device_of(task.system), settings.place(task.data, task.system, task.seed)
+    config = configuration(settings.results, settings.table.name, task.data, task.system, profile)
     assert config is not None  # cells come after their search
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()
     began = time.perf_counter()
     with watching(_watcher(task, tell)):
-        model = system.fit(_parts(data), config, device, task.seed)
+        model = system.fit(parts_of(data), config, device, task.seed)
     fitted = time.perf_counter()
-    found = measures.measure(system, model, data, pictures=task.seed == 0)
+    found = measuring.measure_classes(system, model, data, pictures=task.seed == 0)
     predicted = time.perf_counter()
-    search = read_json(place / "search.json") if profile.search else None
-    every = _every(_read(Path(settings.scratch) / task.data), settings)
-    write_json(
-        place / f"seed{task.seed}.json",
-        {
-            **_head(task, settings, task.system),
-            "status": "ok",
-            "error": "",
-            "shape": list(data.shape),
-            "n_train": len(data.y_train),
-            "n_valid": len(data.y_valid),
-            "n_test": len(data.y_test),
-            "test_slice": None if every == 1 else f"one test row in {every}, from the first on",
-            **found,
-            "config": config,
-            "search": search
-            and {
-                "n_trials": len(search["trials"]),
-                "seconds": search["seconds"],
-                "chosen_by": search["chosen_by"],
-            },
-            "seconds": {"fit": round(fitted - began, 3), "predict": round(predicted - fitted, 3)},
-            "memory": measures.memory(device),
-            "provenance": data.provenance,
-        },
+    search = find_search(place.with_name("search.json")) if profile.search else None
+    about = None
+    if search is not None:
+        about = {"n_trials": len(search.trials), "seconds": search.seconds, "chosen_by": search.chosen_by}
+    done = Cell(
+        **_head(task, settings, task.system),
+        shape=data.shape,
+        n_train=len(data.y_train),
+        n_valid=len(data.y_valid),
+        n_test=len(data.y_test),
+        test_slice=test_slice,
+        **found,
+        config=config,
+        search=about,
+        seconds={"fit": round(fitted - began, 3), "predict": round(predicted - fitted, 3)},
+        memory=measuring.memory(device),
+        provenance=provenance(data.provenance),
     )
+    write_cell(place, done)
 
 
-def _head(task: Task, settings: Settings, system: str) -> dict[str, Any]:
-    """What a cell says even if it failed."""
-    table = TABLES[settings.table]
-    order = list(dict.fromkeys([*table.data, *PROFILES[settings.profile].data_of(table)]))
-    base = base_of(system) if table.labels else None
-    of_labels = {"repeat": table.repeat, "metric": "mean per-label error"} if table.labels else {}
-    return {
-        "schema": measures.SCHEMA,
-        "table": table.name,
-        "title": table.title,
-        "profile": settings.profile,
-        "data": task.data,
-        "data_label": task.data,
-        "system": system,
-        "system_label": table.systems[system],
-        "seed": task.seed,
-        "order": {"data": order.index(task.data), "system": list(table.systems).index(system)},
-        "published": table.published.get(task.data, {}).get(system),
-        "ours": system in table.ours,
-        "apart": table.apart.get(system, ""),
-        "random": table.labels or SYSTEMS[system].random,
-        **of_labels,
-        **({"base": base} if base else {}),
-        "versions": measures.versions(),
-        "device": measures.device_name(_device(settings, task)),
-        "date": measures.today(),
-    }
+# --- rows of several labels: a choice in every split, fits shared within it --------------------------------------
 
 
-def _device(settings: Settings, task: Task) -> str:
-    on_gpu = task.kind == "labels" or SYSTEMS[task.system].on_gpu
-    return str(resolve_device(settings.device)) if on_gpu else "cpu"
+class Remembered(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A base that is fitted once to the same rows, however many refiners ask for it."""
+
+    def __init__(self, base: Any, fits: dict[str, Any]) -> None:
+        self.base = base
+        self.fits = fits
+
+    def __sklearn_clone__(self) -> Self:
+        return type(self)(self.base, self.fits)  # the same memory, where `clone` would copy it
+
+    def fit(self, X: Any, Y: Any) -> Self:
+        """Fit the base, or take what an earlier fit to these rows has left."""
+        parts = (np.ascontiguousarray(X), np.ascontiguousarray(Y, dtype=np.float64))
+        key = "".join(hashlib.sha256(part.tobytes()).hexdigest() for part in parts)
+        if key not in self.fits:
+            self.fits[key] = clone(self.base).fit(X, Y)
+        self.model_ = self.fits[key]
+        return self
+
+    def predict_proba(self, X: Any) -> Any:
+        """Probabilities of the labels (n, L)."""
+        return self.model_.predict_proba(X)
 
 
-def _watcher(task: Task, tell: Callable[[Event], None]) -> Callable[[str, Progress], None]:
-    last = [0.0]
+class Split:
+    """One split of a data set, and what was chosen and fitted for it so far."""
 
-    def watch(stage: str, progress: Progress) -> None:
-        now = time.monotonic()
-        if now - last[0] < 0.5 and progress.epoch < progress.n_epochs:  # a terminal needs no more
-            return
-        last[0] = now
-        best = None if progress.best is None else float(progress.best.min())
-        tell(Event(task, "epoch", stage, progress.epoch, progress.n_epochs, best))
+    def __init__(self, data: LabelData, name: str, seed: int, device: str, search: bool) -> None:
+        self.data, self.name, self.seed, self.device, self.search = data, name, seed, device, search
+        self.train, self.valid, self.test = split_rows(len(data.X), seed)
+        self.trials: dict[str, list[Attempt]] = {}
+        self.fits: dict[str, dict[str, Any]] = {}  # of every base, by the rows that it was fitted to
 
-    return watch
+    def rows(self, which: NDArray[np.int64]) -> tuple[Array, Array]:
+        """Rows and labels as most classifiers want them."""
+        return self.data.X[which].astype(np.float64), self.data.Y[which].astype(np.float64)
+
+    def config(self, name: str) -> Config:
+        """The configuration that does best on the validation rows after a fit to the training rows."""
+        configs = label_space(name, self.name, self.search)
+        if len(configs) == 1:
+            return configs[0]
+        if name not in self.trials:
+            parts = Parts(*self.rows(self.train), *self.rows(self.valid))
+            self.trials[name] = LABEL_SYSTEMS[name].search(parts, configs, self.device, self.seed)
+        return configs[choose(self.trials[name])]
+
+    def estimator(self, name: str) -> Any:
+        """A system that is not fitted yet; what it stands on is fitted once for all."""
+        system = LABEL_SYSTEMS[name]
+        bases = [self.estimator(each) for each in system.on]
+        made = system.make(self.config(name), self.device, self.seed, *bases)
+        return made if bases else Remembered(made, self.fits.setdefault(name, {}))
+
+    def cell(self, name: str) -> dict[str, Any]:
+        """What a `Cell` says of a system fitted to all rows that may be seen, and tested."""
+        made = self.estimator(name)  # chooses first
+        began = time.perf_counter()
+        model = made.fit(*self.rows(np.concatenate([self.train, self.valid])))
+        fitted = time.perf_counter()
+        X, Y = self.rows(self.test)
+        p = model.predict_proba(X)
+        # All bases take what is more probable than not.
+        predicted = np.asarray(model.predict(X) if LABEL_SYSTEMS[name].on else p > 0.5, dtype=np.float64)
+        trials = self.trials.get(name, [])
+        chosen = choose(trials) if trials else None
+        best = None if chosen is None else trials[chosen]
+        return {
+            "classes": list(self.data.names),
+            "n_train": len(self.train),
+            "n_valid": len(self.valid),
+            "n_test": len(self.test),
+            **measuring.measure_labels(p, predicted, Y),
+            "valid_error": None if best is None or best.valid_error is None else round(best.valid_error, 4),
+            "valid_log_loss": None if best is None else best.valid_log_loss,
+            "config": self.config(name),
+            "trials": trials,
+            "chosen": chosen,
+            **measuring.about_refining(model),
+            **({"covariance": measuring.covariance(p, Y, self.data.names)} if self.seed == 0 else {}),
+            "seconds": {"fit": round(fitted - began, 3), "predict": round(time.perf_counter() - fitted, 3)},
+            "provenance": provenance(self.data.provenance),
+        }
+
+
+def _labels(task: Task, settings: Settings, tell: Tell) -> None:
+    """The cells of one split, of systems that share fits; one that fails does not stop the others."""
+    device = str(resolve_device(settings.device))
+    data = _read_labels(Path(settings.scratch) / task.data)
+    split = Split(data, task.data, task.seed, device, settings.profile.search)
+    failed = []
+    with watching(_watcher(task, tell)), threadpool_limits(torch.get_num_threads()):
+        for name in task.parts:
+            try:
+                made_from = recipe(name, task.data, settings.profile)
+                found = split.cell(name)
+                done = Cell(**_head(task, settings, name), **found, recipe=made_from, memory=measuring.memory(device))
+                write_cell(settings.place(task.data, name, task.seed), done)
+                tell(Event(task, "epoch", name))
+            except Exception as error:  # one system must not stop the others
+                _note_failure(task, settings, name, error)
+                failed.append(f"{name}: {type(error).__name__}: {error}".partition("\n")[0])
+    if failed:
+        raise RuntimeError("; ".join(failed))
+
+
+_KINDS: dict[str, Callable[[Task, Settings, Tell], None]] = {
+    "data": _prepare,
+    "search": _search,
+    "cell": _cell,
+    "labels": _labels,
+}

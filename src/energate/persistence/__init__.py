@@ -2,7 +2,9 @@
 
 ``config.json`` holds what is small and worth reading, ``model.safetensors`` the weights and long arrays.  The first
 records size and sha256 of the second, and a sha256 of itself, so that damage is noticed before anything is used.
-A refiner's base is in the same files, or in a third one: `energate.persistence._bases`.
+A base, the estimator inside another, is an entry like that of the whole model if it is one of ours.  Any other is
+``{"class": name, "file": None}``, or with the size and sha256 of ``base.skops`` in place of None; the parameter
+``base`` is ``{"$class": name}``, or None.
 
 A change of what an estimator saves (its parameters, its ``_FITTED``, the names of its weights) takes a new ``SCHEMA``
 and code that reads the old one.
@@ -20,37 +22,43 @@ import safetensors.torch
 import sklearn
 import torch
 from safetensors import SafetensorError
+from sklearn.base import clone
 from torch import Tensor, nn
 
 import energate
-from energate.errors import InputError
-from energate.estimators import EnergyRefiner, LabelMLP
+from energate.errors import InputError, require
+from energate.estimators.bases import MissingBase
 from energate.estimators.edge import resolve_device
-from energate.persistence import _bases, _store
-from energate.persistence._bases import is_foreign
+from energate.persistence import _store
 from energate.persistence._config import (
     DTYPES,
-    ESTIMATORS,
     FORMAT,
     SCHEMA,
     check_width,
     checksum,
     columns_of,
+    decode,
+    dump,
+    encode,
+    estimators,
+    inner_of,
+    is_foreign,
     is_model,
+    line,
     read_config,
     seal,
     seals,
 )
 from energate.persistence._store import BASE, CONFIG, WEIGHTS
-from energate.persistence._values import decode, dump, encode, line
 from energate.tables import Columns
+from energate.views import KINDS
 
 __all__ = ["About", "check_path", "load", "read_about", "read_columns", "save"]
 
 #: parameters that a schema added: in older files they are at their defaults
 ADDED = {2: {"EnergyClassifier": ("fine_tune_noise_level", "optimizer", "start_scale", "validate_every")}}
 LONG = 1000  # longer arrays of floats go beside the weights
-SINGLE = ("EnergyRefiner",)  # these stay in float on the CPU, as they are after `fit`
+SAVED = "saved"  # the default of `load`: the base that is in the files
 
 
 def save(model: Any, path: str | os.PathLike[str], *, with_base: bool = False, columns: Columns | None = None) -> None:
@@ -66,10 +74,10 @@ def save(model: Any, path: str | os.PathLike[str], *, with_base: bool = False, c
     """
     entry, tensors = _pack(model)
     members = {WEIGHTS: safetensors.torch.save(tensors)}
-    if with_base and type(model) is not EnergyRefiner:
-        raise InputError(f"`with_base` is for an EnergyRefiner; got a {type(model).__name__}. Leave it out.")
+    if with_base and "base" not in entry:
+        raise InputError(f"`with_base` is for a model over a base; got a {type(model).__name__}. Leave it out.")
     if with_base and is_foreign(entry["base"]):
-        members[BASE] = _bases.dump_base(model.base_)
+        members[BASE] = _dump_base(model.base_)
         entry["base"]["file"] = seal(members[BASE])
     config: dict[str, Any] = {
         "format": FORMAT,
@@ -96,7 +104,7 @@ def load(
     device: str = "cpu",
     *,
     units: Callable[..., Any] | None = None,
-    base: Any = _bases.SAVED,
+    base: Any = SAVED,
     trusted: Sequence[str] | None = None,
 ) -> Any:
     """The estimator that `save` wrote to ``path``, on a device: ``"cpu"``, ``"cuda"``, ``"cuda:N"`` or ``"auto"``.
@@ -113,7 +121,7 @@ def load(
         if seal(members[name]) != expected:
             raise InputError(f"{path!s} is damaged: {name} is not what was saved. Save or copy the model again.")
     columns_of(config, path)
-    _bases.check_unused(config, base, trusted, path)
+    _check_unused(config, base, trusted, path)
     try:
         tensors = safetensors.torch.load(members[WEIGHTS])
     except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
@@ -121,29 +129,31 @@ def load(
 
     def unpack(entry: dict[str, Any], tensors: dict[str, Tensor], units: Any) -> Any:
         kind = entry["estimator"]
-        known = ESTIMATORS[kind]().get_params(deep=False)
+        made = estimators()[kind]
+        known = made().get_params(deep=False)
         later = [kinds.get(kind, ()) for schema, kinds in ADDED.items() if config["schema"] < schema]
         older = {name: encode(known[name], name) for names in later for name in names}
         _same_names(path, f"parameters of {kind}", {*entry["parameters"], *older}, set(known), config)
         saved = {**older, **entry["parameters"], "device": str(device)}
-        origin = saved.pop("base", None)
+        inner = inner_of(made)
+        origin = None if inner is None else saved.pop(inner, None)
         if "units" in saved or units is not None:
             saved["units"] = _units(saved.get("units"), units, path)
         values = {name: value if callable(value) else _read_value(name, value, path) for name, value in saved.items()}
-        model = ESTIMATORS[kind](**values)
+        model = made(**values)
         _set_fitted(model, entry["fitted"], tensors, path, config)
-        if kind == "EnergyRefiner":
+        if inner is not None:
             found = entry["base"]
             if is_foreign(found):
-                found = _bases.foreign_base(model, found["class"], members.get(BASE), base, trusted, path)
+                found = _foreign_base(model, found["class"], members.get(BASE), base, trusted, path)
             elif found is not None:
-                inner = [name for name in tensors if name.startswith("base.")]
-                found = unpack(found, {name.removeprefix("base."): tensors.pop(name) for name in inner}, None)
-            _bases.set_base(model, found, origin)
+                names = [name for name in tensors if name.startswith("base.")]
+                found = unpack(found, {name.removeprefix("base."): tensors.pop(name) for name in names}, None)
+            _set_base(model, found, origin)
         module = _build(model, f"The parameters in {path!s} build no model")
         _fill(module, tensors, entry["dtype"], path)
         # As after `fit`: double on the CPU, where it costs little, float on other devices.
-        double = place.type == "cpu" and kind not in SINGLE
+        double = place.type == "cpu" and not KINDS[made].single
         model.model_ = module.to(place, torch.float64 if double else torch.float32)
         return model
 
@@ -185,9 +195,9 @@ def read_columns(path: str | os.PathLike[str]) -> Columns | None:
 def _pack(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """What the configuration says of an estimator, and its tensors; with its base, where that is one of ours."""
     kind = type(model).__name__
-    if ESTIMATORS.get(kind) is not type(model):
-        hint = " Subclasses cannot be saved." if isinstance(model, tuple(ESTIMATORS.values())) else ""
-        raise InputError(f"`model` must be one of {', '.join(ESTIMATORS)}; got {kind}.{hint}")
+    if type(model) not in KINDS:
+        hint = " Subclasses cannot be saved." if isinstance(model, tuple(KINDS)) else ""
+        raise InputError(f"`model` must be one of {', '.join(estimators())}; got {kind}.{hint}")
     attributes = vars(model)
     optional = [name for name in ("feature_names_in_",) if name in attributes]
     names = ["n_features_in_", *model._FITTED, *optional]
@@ -198,13 +208,13 @@ def _pack(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
     tensors = {f"model.{name}": tensor for name, tensor in weights.items()}
     fitted = {name: _fitted(name, attributes[name], tensors) for name in names}
     entry: dict[str, Any] = {"estimator": kind, "parameters": parameters, "fitted": fitted, "dtype": _dtype(weights)}
-    if type(model) is EnergyRefiner:
+    if inner_of(type(model)) is not None:
         entry["base"] = None
-        if type(model.base_) is LabelMLP:
-            entry["base"], inner = _pack(model.base_)
-            tensors |= {f"base.{name}": tensor for name, tensor in inner.items()}
+        if type(model.base_) in KINDS and inner_of(type(model.base_)) is None:
+            entry["base"], more = _pack(model.base_)
+            tensors |= {f"base.{name}": tensor for name, tensor in more.items()}
         elif model.base_ is not None:
-            entry["base"] = {"class": _bases.class_name(model.base_), "file": None}
+            entry["base"] = {"class": _class_name(model.base_), "file": None}
     return entry, tensors
 
 
@@ -248,7 +258,7 @@ def _parameter(name: str, value: Any) -> Any:
     if name == "units" and callable(value):
         return {"$function": getattr(value, "__qualname__", type(value).__qualname__)}
     if name == "base" and value is not None:
-        return {"$class": _bases.class_name(value)}
+        return {"$class": _class_name(value)}
     if name == "random_state" and (
         value is np.random or isinstance(value, np.random.RandomState | np.random.Generator)
     ):
@@ -322,3 +332,97 @@ def _fill(module: nn.Module, tensors: dict[str, Tensor], dtype: str, path: Any) 
                 f"{found.get(name, 'missing')}, expected {expected.get(name, 'nothing')}."
             )
     module.load_state_dict({name.removeprefix("model."): value for name, value in tensors.items()})
+
+
+# --- bases that are not ours -------------------------------------------------------------------------------------
+
+
+def _class_name(base: Any) -> str:
+    """The class of a base, also of one that is not there."""
+    return str(base.kind) if isinstance(base, MissingBase) else type(base).__name__
+
+
+def _dump_base(base: Any) -> bytes:
+    """A fitted base as skops writes it."""
+    skops = require("skops.io", "skops")
+    if isinstance(base, MissingBase):
+        raise InputError(f"with_base=True needs the base, a {base.kind}, which this refiner was loaded without.")
+    try:
+        return bytes(skops.dumps(base))
+    except Exception as error:  # whatever the parts of the base raise
+        raise InputError(
+            f"skops cannot save the base, a {_class_name(base)} ({type(error).__name__}: {line(error)}). "
+            "Leave `with_base` out, save the base yourself, and give it to `load`."
+        ) from error
+
+
+def _check_unused(config: dict[str, Any], given: Any, trusted: Any, path: Any) -> None:
+    """Refuse what `load` was given for a base that these files do not need."""
+    base = config.get("base")
+    if not is_foreign(base) and not _is_default(given):
+        why = "its base is in the files" if base else "it has no base"
+        raise InputError(f"{path!s} needs no `base`: {why}. Leave `base` out.")
+    if trusted is not None and (base is None or not base.get("file")):
+        raise InputError(f"{path!s} has no {BASE}, so there is nothing to trust. Leave `trusted` out.")
+    if trusted is not None and (isinstance(trusted, str) or not all(isinstance(name, str) for name in trusted)):
+        raise InputError(f"`trusted` must be a list of names of types; got {trusted!r}.")
+
+
+def _is_default(given: Any) -> bool:
+    return isinstance(given, str) and given == SAVED
+
+
+def _foreign_base(
+    model: Any, kind: str, data: bytes | None, given: Any, trusted: Sequence[str] | None, path: Any
+) -> Any:
+    """The fitted base that is not ours: the one given, or the one that skops reads, after a look at its scores."""
+    if given is None:
+        return MissingBase(kind)
+    if not _is_default(given):
+        base, origin = given, "`base`"
+    elif data is not None:
+        base, origin = _load_base(data, kind, trusted, path), BASE
+    else:
+        raise InputError(
+            f"{path!s} was fitted on a base, a {kind}, which is not in the files. Give it: load(path, base=the fitted "
+            f"{kind}); or load(path, base=None) to use `refine(scores, X)` alone."
+        )
+    if _class_name(base) != kind:
+        raise InputError(f"{origin} must be the {kind} that {path!s} was fitted on; got a {_class_name(base)}.")
+    try:
+        model._check_base(base)
+    except Exception as error:  # whatever the base raises
+        raise InputError(
+            f"{origin} cannot be the {kind} that {path!s} was fitted on ({type(error).__name__}: {line(error)}) "
+            "Give the one that the refiner was fitted with."
+        ) from error
+    return base
+
+
+def _load_base(data: bytes, kind: str, trusted: Sequence[str] | None, path: Any) -> Any:
+    skops = require("skops.io", "skops")
+    try:
+        asked = sorted(set(skops.get_untrusted_types(data=data)))
+    except Exception as error:  # skops on bytes that it did not write
+        raise InputError(f"{path!s} is damaged: {BASE} cannot be read ({line(error)}).") from error
+    missing = asked if trusted is None else sorted({*asked} - {*trusted})
+    if trusted is None or missing:
+        raise InputError(
+            f"{path!s} holds its base, a {kind}, in {BASE}, which is read only if you trust where it comes from, and "
+            f"these types in it: load(path, trusted={asked}). Or give the base: load(path, base=the fitted {kind})."
+        )
+    try:
+        return skops.loads(data, trusted=asked)
+    except Exception as error:  # likewise
+        raise InputError(f"{path!s} is damaged: {BASE} cannot be read ({line(error)}).") from error
+
+
+def _set_base(model: Any, base: Any, recorded: Any) -> None:
+    """Give a loaded refiner its fitted base, and the parameter that it was fitted from."""
+    model.base_ = base
+    if recorded is None:
+        model.base = None
+    elif base is None:  # no label varied, and nothing was fitted
+        model.base = MissingBase(recorded["$class"])
+    else:
+        model.base = base if model.prefit else clone(base)

@@ -1,23 +1,46 @@
-"""The configuration of a saved model, ``config.json``: what it must be before anything in it is used."""
+"""The configuration of a saved model, ``config.json``: what it must be before anything in it is used.
+
+Parameters and fitted values are strict JSON, and back, without loss of value or type.  JSON's own null, true, numbers,
+strings and lists stand for themselves.  Everything else is an object with one key that says what it is: ``{"$tuple":
+[...]}``.  A value of any other kind is refused, so that nothing is ever unpickled.
+"""
 
 import hashlib
+import json
+import math
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 import energate
-from energate import estimators
 from energate.errors import InputError
-from energate.persistence._bases import is_foreign
+from energate.estimators.edge import Scaler
+from energate.estimators.refiner import Gain
 from energate.persistence._store import BASE, CONFIG, WEIGHTS
-from energate.persistence._values import dump, line, parse
 from energate.tables import Columns
+from energate.views import KINDS
 
 FORMAT = "energate model"
 SCHEMA = 2
-#: what can be saved, by name
-ESTIMATORS: dict[str, Any] = {name: getattr(estimators, name) for name in estimators.__all__}
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+def estimators() -> dict[str, Any]:
+    """What can be saved, by name."""
+    return {kind.__name__: kind for kind in sorted(KINDS, key=lambda kind: kind.__name__)}
+
+
+def inner_of(kind: type) -> str | None:
+    """The parameter of an estimator that holds another one, whose fitted form is in the attribute ``base_``."""
+    found: str | None = getattr(kind, "_INNER", None)
+    return found
+
+
+def is_foreign(base: Any) -> bool:
+    """Whether the entry of a base is that of one that is not ours."""
+    return type(base) is dict and "class" in base
 
 
 def seal(data: bytes) -> dict[str, Any]:
@@ -63,12 +86,12 @@ def read_config(data: bytes, path: Any) -> dict[str, Any]:
         found = ""
     if config.get("sha256") != found:
         raise InputError(f"{path!s} is damaged: {CONFIG} is not what was saved. Save or copy the model again.")
+    if type(config.get("estimator")) is str and config["estimator"] not in estimators():
+        raise InputError(
+            f"{path!s} holds the estimator {config['estimator']!r}; this version knows {', '.join(estimators())}."
+        )
     if type(config.get("versions")) is not dict or not _is_seal(config.get("weights")) or not _is_entry(config):
         raise InputError(f"{path!s} is damaged: {CONFIG} lacks something, or holds what `save` does not write.")
-    if config["estimator"] not in ESTIMATORS:
-        raise InputError(
-            f"{path!s} holds the estimator {config['estimator']!r}; this version knows {', '.join(ESTIMATORS)}."
-        )
     return config
 
 
@@ -102,7 +125,8 @@ def _is_entry(entry: Any) -> bool:
     types = {"estimator": str, "parameters": dict, "fitted": dict, "dtype": str}
     if type(entry) is not dict or any(type(entry.get(key)) is not wanted for key, wanted in types.items()):
         return False
-    if entry["dtype"] not in DTYPES or ("base" in entry) != (entry["estimator"] == "EnergyRefiner"):
+    kind = estimators().get(entry["estimator"])
+    if kind is None or entry["dtype"] not in DTYPES or ("base" in entry) != (inner_of(kind) is not None):
         return False
     base: Any = entry.get("base")
     origin = entry["parameters"].get("base")
@@ -110,7 +134,7 @@ def _is_entry(entry: Any) -> bool:
         return False
     if is_foreign(base):
         return type(base["class"]) is str and (base.get("file") is None or _is_seal(base["file"]))
-    return base is None or (_is_entry(base) and base["estimator"] == "LabelMLP")
+    return base is None or (_is_entry(base) and "base" not in base)
 
 
 def seals(data: bytes, path: Any) -> dict[str, dict[str, Any]]:
@@ -119,3 +143,116 @@ def seals(data: bytes, path: Any) -> dict[str, dict[str, Any]]:
     base: Any = config.get("base")
     third = {BASE: base["file"]} if is_foreign(base) and base.get("file") else {}
     return {WEIGHTS: config["weights"], **third}
+
+
+# --- values ------------------------------------------------------------------------------------------------------
+
+
+_PLAIN = (type(None), bool, int, str)
+_KINDS = "biufUO"  # of numpy arrays: bool, whole numbers, floats, text, and objects that are plain
+
+
+def encode(value: Any, name: str) -> Any:
+    """What stands for ``value`` in JSON; ``name`` is for the message if nothing does."""
+    if type(value) in _PLAIN:
+        return value
+    if type(value) is float:
+        return value if math.isfinite(value) else {"$float": str(value)}
+    if type(value) is list:
+        return [encode(item, name) for item in value]
+    if type(value) is tuple:
+        return {"$tuple": [encode(item, name) for item in value]}
+    if type(value) is dict:  # as pairs, since keys need not be text
+        return {"$dict": [[encode(key, name), encode(item, name)] for key, item in value.items()]}
+    if isinstance(value, Scaler):
+        return {"$scaler": {"offset": encode(value.offset, name), "size": encode(value.size, name)}}
+    if isinstance(value, Gain):
+        return {"$gain": [encode(value.mean, name), encode(value.standard_error, name), value.objective]}
+    if isinstance(value, np.generic):
+        return {"$scalar": _array(np.asarray(value), name)}
+    if type(value) is np.ndarray:
+        return {"$array": _array(value, name)}
+    raise InputError(
+        f"`{name}` holds a {type(value).__name__}, which cannot be saved. Numbers, text, None, lists, tuples, "
+        "dictionaries and numpy arrays of numbers or text can."
+    )
+
+
+def _array(array: np.ndarray[Any, Any], name: str) -> dict[str, Any]:
+    items = array.ravel().tolist()
+    objects = array.dtype.kind == "O"
+    if (
+        array.dtype.kind not in _KINDS
+        or (array.dtype.kind == "f" and array.dtype.itemsize > 8)  # JSON numbers are doubles
+        or (objects and not all(type(item) in (*_PLAIN, float) for item in items))
+    ):
+        raise InputError(
+            f"`{name}` holds an array of {array.dtype}, which cannot be saved. Use numbers, booleans or text."
+        )
+    dtype = "object" if objects else array.dtype.str
+    return {"dtype": dtype, "shape": list(array.shape), "values": [encode(item, name) for item in items]}
+
+
+def decode(value: Any) -> Any:
+    """The value that ``encode`` wrote; anything that it did not write raises some exception."""
+    if type(value) in (*_PLAIN, float):
+        return value
+    if type(value) is list:
+        return [decode(item) for item in value]
+    ((kind, content),) = value.items()
+    return _DECODERS[kind](content)
+
+
+def _decode_float(text: str) -> float:
+    if text not in ("nan", "inf", "-inf"):
+        raise ValueError(text)
+    return float(text)
+
+
+def _decode_array(content: dict[str, Any]) -> np.ndarray[Any, Any]:
+    dtype = np.dtype(content["dtype"])
+    if dtype.kind not in _KINDS or dtype.hasobject != (content["dtype"] == "object"):
+        raise ValueError(dtype)
+    items = [decode(item) for item in content["values"]]
+    return np.array(items, dtype=dtype).reshape(content["shape"])
+
+
+def _decode_scaler(content: dict[str, Any]) -> Scaler:
+    return Scaler(**{name: decode(part) for name, part in content.items()})
+
+
+def _decode_gain(content: list[Any]) -> Gain:
+    mean, error, objective = content
+    return Gain(float(decode(mean)), float(decode(error)), str(objective))
+
+
+_DECODERS: dict[str, Callable[[Any], Any]] = {
+    "$float": _decode_float,
+    "$tuple": lambda content: tuple(map(decode, content)),
+    "$dict": lambda content: {decode(key): decode(item) for key, item in content},
+    "$scaler": _decode_scaler,
+    "$gain": _decode_gain,
+    "$scalar": lambda content: _decode_array(content)[()],
+    "$array": _decode_array,
+}
+
+
+def dump(config: dict[str, Any], indent: int | None = None) -> bytes:
+    """A configuration as JSON: without ``indent`` in the one form that checksums are taken of."""
+    separators = (",", ":") if indent is None else None
+    text = json.dumps(config, allow_nan=False, sort_keys=indent is None, indent=indent, separators=separators)
+    return text.encode("ascii")
+
+
+def parse(data: bytes) -> Any:
+    """Strict JSON; a ``ValueError`` or ``RecursionError`` where the bytes are none."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(constant)
+
+    return json.loads(data.decode("utf-8"), parse_constant=refuse)
+
+
+def line(error: Exception) -> str:
+    """The message of an error, in one line."""
+    return " ".join(str(error).split())

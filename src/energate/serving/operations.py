@@ -1,20 +1,16 @@
-"""The operations of each kind of model: what `predict`, `score`, `refine`, `explain` and `trajectory` take and give."""
+"""What a model says of rows, over HTTP: `predict`, `score`, `refine`, `explain` and `trajectory`, from its view."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import singledispatch
 from typing import Annotated, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
-from energate import views
 from energate.errors import InputError
-from energate.estimators import EnergyClassifier, EnergyRefiner, EnergyScorer, LabelMLP
-from energate.estimators.edge import any_class
 from energate.serving.schemas import LABEL, NUMBER, Label, Schema, Whole, answer, array, body, numbers, several
+from energate.views import Command, View, trajectory
 
 Rows = list[Any]
 Matrix = Callable[[Rows], NDArray[np.float64]]
@@ -54,176 +50,49 @@ class RowsOf:
         return body(name, rows=(several(self.kind, most), ...), **fields)
 
 
-@singledispatch
-def operations(model: Any, about: dict[str, Any], form: RowsOf) -> dict[str, Operation]:
-    """The operations that a server offers of a model, by name; ``about`` is what `energate.views` says of it."""
-    del about, form
-    raise InputError(
-        f"A {type(model).__name__} cannot be served; an EnergyClassifier, EnergyScorer, EnergyRefiner or LabelMLP can."
-    )
+KINDS: dict[str, Schema] = {"number": NUMBER, "label": LABEL, "flag": {"type": "boolean"}}
 
 
-# --- classifiers and scorers -------------------------------------------------------------------------------------
+def operations(view: View, about: dict[str, Any], form: RowsOf) -> dict[str, Operation]:
+    """The operations that a server offers of a model, by name; ``about`` is what `energate.views.describe` says."""
+    found = {name: _operation(name, command, view, about, form) for name, command in view.commands().items()}
+    if view.moves:
+        found["trajectory"] = _trajectory(view, form)
+    if not found:
+        raise InputError(f"A {about['estimator']} cannot be served: it says nothing of single rows.")
+    return found
 
 
-@operations.register
-def _(model: EnergyClassifier, about: dict[str, Any], form: RowsOf) -> dict[str, Operation]:
-    classes = about["classes"]
+def _operation(name: str, command: Command, view: View, about: dict[str, Any], form: RowsOf) -> Operation:
+    """A command of a model over HTTP; the answer of `predict` also names the classes."""
+    outputs = {output.name: array(KINDS[output.kind], 1 + len(output.axes)) for output in command.outputs}
+    fixed: dict[str, Any] = {}
+    if name == "predict":
+        fixed["classes"] = about["labels"] or about["classes"] or [-1, 1]  # what is normal is 1
+        outputs["classes"] = array(LABEL)
+        if "probabilities" not in outputs:
+            fixed["probabilities"], outputs["probabilities"] = None, {"type": "null"}
 
-    def predict(rows: Rows) -> dict[str, Any]:
-        probabilities = model.predict_proba(form.matrix(rows))
-        return {"predictions": model.classes_[probabilities.argmax(1)], "probabilities": probabilities}
+    def compute(rows: Rows, **beside: Any) -> dict[str, Any]:
+        said = command.compute(view.rows(form.matrix(rows)), **beside)
+        return {output.name: said[output.name] for output in command.outputs}
 
-    def score(rows: Rows) -> dict[str, Any]:
-        energies = model.energies(form.matrix(rows))
-        return {"energies": energies, "liking": any_class(torch.as_tensor(energies))}
-
-    return {
-        "predict": _predict(predict, form, array(NUMBER, 2), classes),
-        "score": Operation(
-            "How much each class likes each row, and how much any class does; higher is better.",
-            form.body("Rows"),
-            score,
-            answer(energies=array(NUMBER, 2), liking=array(NUMBER)),
-        ),
-        "explain": _explain(
-            model,
-            form,
-            len(classes) * about["n_features"],
-            answer(
-                energies=array(NUMBER, 2),
-                decision=array(NUMBER, 2),
-                probabilities=array(NUMBER, 2),
-                predictions=array(LABEL),
-                reconstructions=array(NUMBER, 3),
-                liking=array(NUMBER),
-            ),
-        ),
-        "trajectory": _trajectory(model, form, about["n_features"], len(classes)),
-    }
+    fields, example = {}, {}
+    for each in command.beside:
+        several_of = several(Label if each.width is None else numbers(each.width), form.most)
+        fields[each.name] = (several_of, ...) if each.needed else (several_of | None, None)
+        if each.needed:
+            example[each.name] = [view.labels[0] if each.width is None else [0] * each.width]
+    body_ = form.body(name.capitalize(), command.n_values, **fields)
+    return Operation(command.about, body_, compute, answer(**outputs), command.alone, fixed, example)
 
 
-@operations.register
-def _(model: EnergyScorer, about: dict[str, Any], form: RowsOf) -> dict[str, Operation]:
-    def predict(rows: Rows) -> dict[str, Any]:
-        return {"predictions": model.predict(form.matrix(rows))}
+def _trajectory(view: View, form: RowsOf) -> Operation:
+    def compute(row: Any, n_steps: int, of: int | None = None) -> dict[str, Any]:
+        return trajectory(view.named, form.matrix([row])[0], n_steps=n_steps, of=of)
 
-    def score(rows: Rows) -> dict[str, Any]:
-        above = model.decision_function(form.matrix(rows))
-        return {"scores": above, "is_inlier": above >= 0}
-
-    inlier = {"scores": array(NUMBER), "is_inlier": array({"type": "boolean"})}
-    return {
-        "predict": _predict(predict, form, {"type": "null"}, [-1, 1], probabilities=None),
-        "score": Operation(
-            "How far the energy of each row lies above the threshold, and whether it does: the row is normal then.",
-            form.body("Rows"),
-            score,
-            answer(**inlier),
-        ),
-        "explain": _explain(
-            model,
-            form,
-            about["n_features"],
-            answer(energies=array(NUMBER), reconstructions=array(NUMBER, 3), **inlier),
-        ),
-        "trajectory": _trajectory(model, form, about["n_features"], 0),
-    }
-
-
-# --- several labels ----------------------------------------------------------------------------------------------
-
-
-@operations.register
-def _(model: EnergyRefiner, about: dict[str, Any], form: RowsOf) -> dict[str, Operation]:
-    n_labels, names = len(model.slope_), about["labels"] or about["classes"]
-
-    def refine(rows: Rows, scores: Any = None) -> dict[str, Any]:
-        return views.refine(model, form.matrix(rows), scores=scores)
-
-    def predict(rows: Rows) -> dict[str, Any]:
-        found = refine(rows)
-        return {"predictions": found["predictions"], "probabilities": found["refined"]}
-
-    def score(rows: Rows, labels: list[Any]) -> dict[str, Any]:
-        return {"label_energy": model.label_energy(form.matrix(rows), np.asarray(labels))}
-
-    given = several(numbers(n_labels), form.most)
-    scores: dict[str, Any] = {"scores": (given | None, None) if about["has_base"] else (given, ...)}
-    beside = {} if about["has_base"] else {"scores": [[0.0] * n_labels]}
-    predictions = array(LABEL, 2 if model.multilabel_ else 1)
-    refined = {"base": array(NUMBER, 2), "refined": array(NUMBER, 2), "predictions": predictions}
-    n_values = n_labels * (max(model.n_steps_, views.GATE_STEPS) + 3)
-    found = {
-        "refine": Operation(
-            "Probabilities of the labels before and after refinement; `scores` are those of the base, if not its own.",
-            form.body("ScoredRows", **scores),
-            refine,
-            answer(**refined),
-            beside=beside,
-        ),
-        "explain": _explain(model, form, n_values, answer(steps=array(NUMBER, 3), **refined), beside, **scores),
-    }
-    if not about["has_base"]:  # nothing says what a row's labels are, but scores that come with it
-        return found
-    one = numbers(n_labels) if model.multilabel_ else Label
-    return {
-        "predict": _predict(predict, form, array(NUMBER, 2), names, predictions=predictions),
-        "score": Operation(
-            "How well the labels given with each row go with it; higher is better, and the lowest look wrong.",
-            form.body("LabelledRows", labels=(several(one, form.most), ...)),
-            score,
-            answer(label_energy=array(NUMBER)),
-            beside={"labels": [[0] * n_labels] if model.multilabel_ else names[:1]},
-        ),
-        **found,
-    }
-
-
-@operations.register
-def _(model: LabelMLP, about: dict[str, Any], form: RowsOf) -> dict[str, Operation]:
-    def predict(rows: Rows) -> dict[str, Any]:
-        X = form.matrix(rows)
-        return {"predictions": model.predict(X), "probabilities": model.predict_proba(X)}
-
-    predictions = array(LABEL, 2 if model.multilabel_ else 1)
-    names = about["labels"] or about["classes"]
-    return {"predict": _predict(predict, form, array(NUMBER, 2), names, predictions=predictions)}
-
-
-# --- what they share ---------------------------------------------------------------------------------------------
-
-
-def _predict(
-    compute: Callable[..., dict[str, Any]],
-    form: RowsOf,
-    probabilities_are: Schema,
-    classes: list[Any],
-    *,
-    predictions: Schema | None = None,
-    **fixed: Any,
-) -> Operation:
-    returns = answer(predictions=predictions or array(LABEL), probabilities=probabilities_are, classes=array(LABEL))
-    about = "What the model says of each row, and the probabilities of `classes`, where it has any."
-    return Operation(about, form.body("Rows"), compute, returns, fixed={"classes": classes, **fixed})
-
-
-def _explain(
-    model: Any, form: RowsOf, n_values: int, returns: Schema, beside: Mapping[str, Any] | None = None, **fields: Any
-) -> Operation:
-    def explain(rows: Rows, scores: Any = None) -> dict[str, Any]:
-        return views.explain(model, form.matrix(rows), scores=scores)
-
-    about = "Everything that the model says of each row: energies, probabilities, reconstructions, steps."
-    body_ = form.body("FewRows", n_values, **fields)
-    return Operation(about, body_, explain, returns, alone=True, beside=beside or {})
-
-
-def _trajectory(model: Any, form: RowsOf, n_features: int, n_classes: int) -> Operation:
-    def trajectory(row: Any, n_steps: int, of: int | None = None) -> dict[str, Any]:
-        return views.trajectory(model, form.matrix([row])[0], n_steps=n_steps, of=of)
-
-    most = max(1, min(MOST_STEPS, MOST_VALUES // n_features))
+    n_classes = len(view.labels)
+    most = max(1, min(MOST_STEPS, MOST_VALUES // view.n_features))
     number = Annotated[Whole, Field(ge=0, le=n_classes - 1)] | None if n_classes else None
     start = body(
         "Start",
@@ -238,4 +107,4 @@ def _trajectory(model: Any, form: RowsOf, n_features: int, n_classes: int) -> Op
         converged={"type": "boolean"},
     )
     about = "Where the vector field takes a row: points, and the energy along the way; `of` is the number of a class."
-    return Operation(about, start, trajectory, returns, alone=True)
+    return Operation(about, start, compute, returns, alone=True)

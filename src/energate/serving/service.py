@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import energate
-from energate import views
 from energate.errors import InputError
 from energate.persistence import read_columns
 from energate.serving import schemas
 from energate.serving.operations import Operation, RowsOf, operations
 from energate.tables import CategoryColumn, CellError, Columns
+from energate.views import describe, view_of
 
 MOST_EXAMPLES = 20
 LARGEST = float(np.finfo(np.float64).max)
@@ -119,14 +119,14 @@ def serve_model(
     model: Any, columns: Columns | None = None, examples: Sequence[Any] = (), settings: Settings | None = None
 ) -> Served:
     """What a server offers of a fitted estimator, whose rows are those of a table if it has ``columns``."""
-    about = views.describe(model)
+    view, about = view_of(model), describe(model)
     if columns is not None:
         about["feature_names"] = list(columns.feature_names)
         if about["labels"] is not None and columns.labels:
             about["labels"] = list(columns.labels)
     reader = RowReader(int(model.n_features_in_), columns)
     settings = settings or Settings()
-    offered = operations(model, about, RowsOf(reader.kind, reader.matrix, settings.max_rows))
+    offered = operations(view, about, RowsOf(reader.kind, reader.matrix, settings.max_rows))
     shown = list(examples)[:MOST_EXAMPLES]
     for number, row in enumerate(shown):
         _check_example(number, row, reader)

@@ -1,4 +1,8 @@
-"""Weka's ARFF format, dense or sparse: its attributes, and its rows as words, one at a time."""
+"""Weka's ARFF format, dense or sparse: its attributes, and its rows as words, one at a time.
+
+Our own: scipy.io.arff reads neither sparse rows nor text, and files only whole; liac-arff refuses dates, cuts integers'
+fractions off, and says no line of a row that is wrong when it reads row by row.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -49,7 +53,7 @@ class ArffFile:
 
     @classmethod
     def open(cls, path: Path) -> "ArffFile":
-        """Read the relation and the attributes."""
+        """Read the relation and the attributes; each has its own name."""
         if not path.is_file():
             raise InputError(f"There is no file {path.name!r} in the folder {str(path.parent)!r}.")
         relation, attributes, number = "", list[Attribute](), 0
@@ -65,14 +69,11 @@ class ArffFile:
                 raise InputError(
                     f"{path.name}, line {number}: expected @relation, @attribute or @data; got {line[:40]!r}."
                 )
+        if not attributes:
+            raise InputError(f"{path.name} must have attributes, and rows after a line @data; it has none.")
+        if len({attribute.name for attribute in attributes}) < len(attributes):
+            raise InputError(f"{path.name} must give every attribute its own name; some occur twice.")
         return cls(path, relation, tuple(attributes), number)
-
-    def check(self, any_rows: bool) -> None:
-        """Refuse a file without attributes or rows, and one with two attributes of one name."""
-        if not self.attributes or not any_rows:
-            raise InputError(f"{self.path.name} must have attributes, and rows after a line @data; it has none.")
-        if len({attribute.name for attribute in self.attributes}) < len(self.attributes):
-            raise InputError(f"{self.path.name} must give every attribute its own name; some occur twice.")
 
     def rows(self) -> Iterator[Row]:
         """The rows; a sparse one has some attributes only."""

@@ -56,11 +56,6 @@ def is_text(values: Any) -> bool:
     return _is_text(values.type) if _is_arrow(values) else _plain(values).dtype.kind in "OU"
 
 
-def n_cells(values: Any) -> int:
-    """How many cells a column has."""
-    return len(values)
-
-
 def word(value: Any) -> str | None:
     """The text of a cell: whole numbers without a point, so that 1, 1.0 and "1" are the same category."""
     if value is None:
@@ -80,9 +75,11 @@ def word(value: Any) -> str | None:
 
 
 def _coded(cells: list[Any]) -> tuple[NDArray[np.int64], list[str | None]]:
-    places: dict[Any, int] = {}
-    indices = np.fromiter((places.setdefault(_key(cell), len(places)) for cell in cells), np.int64, len(cells))
-    return _merged(indices, [key[1] for key in places])
+    plain = set(map(type, cells)) <= {str, type(None)}  # which need no key of ours
+    keys = cells if plain else list(map(_key, cells))
+    places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+    indices = np.fromiter(map(places.__getitem__, keys), np.int64, len(keys))
+    return _merged(indices, list(places) if plain else [key[1] for key in places])
 
 
 def _key(cell: Any) -> tuple[type, Any]:

@@ -6,18 +6,23 @@ another file is not changed, and `energate.tables.cells` makes numbers of the re
 
 import csv
 import os
+import zipfile
+import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from energate.errors import InputError, require
 from energate.tables.arff import ArffFile, Attribute
-from energate.tables.cells import CellError, listed, n_cells, numbers
-from energate.tables.npz import NpzTable
+from energate.tables.cells import CellError, listed, numbers
 
 #: columns of equal length, by name, in their order
 Batch = dict[str, Any]
@@ -25,11 +30,14 @@ Batch = dict[str, Any]
 BLOCK = 2**22  # bytes of a text file at once
 CELLS = 2**20  # numbers at once
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
+PARTS = ("train", "valid", "test")  # of NPZ files
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError, SyntaxError)
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 def n_rows(batch: Batch) -> int:
     """How many rows a batch has."""
-    return n_cells(next(iter(batch.values()))) if batch else 0
+    return len(next(iter(batch.values()))) if batch else 0
 
 
 class Source(ABC):
@@ -56,6 +64,10 @@ class Source(ABC):
     @abstractmethod
     def where(self, row: int) -> str:
         """The place of a row, which counts from 0, in words."""
+
+    def batch_rows(self) -> int:
+        """How many rows a batch has where we choose."""
+        return max(1, min(2**16, CELLS // len(self.names)))
 
     def told(self, error: CellError, first_row: int = 0) -> InputError:
         """The error of a cell with its place in this file; its batch began at ``first_row``."""
@@ -110,10 +122,8 @@ class TextSource(Source):
 
     def where(self, row: int) -> str:
         """File and line; cells with line breaks, and empty lines, make it worth counting."""
-        for number, (line, _) in enumerate(_lines(self.path, self.separator)):
-            if number == row + 1:
-                return f"{self.path.name}, line {line}"
-        return f"{self.path.name}, row {row + 1}"
+        found = next(islice(_lines(self.path, self.separator), row + 1, None), None)
+        return f"{self.path.name}, line {found[0]}" if found else f"{self.path.name}, row {row + 1}"
 
     def batches(self) -> Iterator[Batch]:
         """Cells as text, None where one is empty."""
@@ -139,13 +149,13 @@ class TextSource(Source):
     def _explained(self, error: Exception) -> InputError:
         """What pyarrow stumbled over, with its line."""
         try:
-            check_widths(self.path, self.separator)
+            _check_widths(self.path, self.separator)
         except InputError as found:
             return found
         return InputError(f"{self.path.name} cannot be read ({error}).")
 
 
-def check_widths(path: Path, separator: str) -> None:
+def _check_widths(path: Path, separator: str) -> None:
     """Refuse an empty text file, and rows that are shorter or longer than the first line."""
     width = 0
     for line, cells in _lines(path, separator):
@@ -188,29 +198,14 @@ class ParquetSource(Source):
 
     def batches(self) -> Iterator[Batch]:
         pa = require("pyarrow", "tables")
-        size = max(1, min(2**16, CELLS // len(self.names)))
         try:
-            for batch in self._file.iter_batches(batch_size=size):
+            for batch in self._file.iter_batches(batch_size=self.batch_rows()):
                 yield {name: batch.column(i) for i, name in enumerate(self.names)}
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{self.path.name} is damaged ({error}).") from error
 
 
-# --- NPZ and ARFF ------------------------------------------------------------------------------------------------
-
-
-class NpzSource(Source):
-    """An NPZ file with an array X, or with one array for each column."""
-
-    def __init__(self, path: Path, part: str) -> None:
-        self._table = NpzTable.open(path, part)
-        super().__init__(path, self._table.names, groups=self._table.groups)
-
-    def where(self, row: int) -> str:
-        return f"{self.path.name}, row {row + 1}"
-
-    def batches(self) -> Iterator[Batch]:
-        yield from self._table.blocks(max(1, min(2**16, CELLS // len(self.names))))
+# --- ARFF --------------------------------------------------------------------------------------------------------
 
 
 class ArffSource(Source):
@@ -218,21 +213,22 @@ class ArffSource(Source):
 
     def __init__(self, path: Path) -> None:
         self._file = ArffFile.open(path)
-        self._file.check(any_rows=True)
         attributes = {attribute.name: attribute for attribute in self._file.attributes}
+        self.relation = self._file.relation
         super().__init__(path, list(attributes), attributes=attributes)
 
     def where(self, row: int) -> str:
-        for number, (line, _, _) in enumerate(self._file.rows()):
-            if number == row:
-                return f"{self.path.name}, line {line}"
-        return f"{self.path.name}, row {row + 1}"
+        found = next(islice(self._file.rows(), row, None), None)
+        return f"{self.path.name}, line {found[0]}" if found else f"{self.path.name}, row {row + 1}"
 
     def batches(self) -> Iterator[Batch]:
         """Numbers, and the words of the other attributes."""
-        first = 0
-        for rows in self._blocks():
-            cells = np.stack(rows)  # (n, d) of text
+        omitted = np.array([attribute.omitted for attribute in self._file.attributes], dtype=object)
+        rows, first = self._file.rows(), 0
+        while block := list(islice(rows, self.batch_rows())):
+            cells = np.tile(omitted, (len(block), 1))  # (n, d) of text
+            for row, (_, places, words) in zip(cells, block, strict=True):
+                row[list(places)] = words
             try:
                 yield {
                     name: numbers(cells[:, place], name) if attribute.is_number else cells[:, place]
@@ -240,18 +236,148 @@ class ArffSource(Source):
                 }
             except CellError as error:
                 raise self.told(error, first) from error
-            first += len(rows)
+            first += len(block)
 
-    def _blocks(self) -> Iterator[list[Any]]:
-        size = max(1, min(2**16, CELLS // len(self.names)))
-        omitted = np.array([attribute.omitted for attribute in self._file.attributes], dtype=object)
-        rows = []
-        for _, places, words in self._file.rows():
-            row = omitted.copy()
-            row[list(places)] = words
-            rows.append(row)
-            if len(rows) == size:
-                yield rows
-                rows = []
-        if rows:
-            yield rows
+
+# --- NPZ ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """An array in the file: where, and of which shape."""
+
+    member: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    by_columns: bool
+
+
+class NpzSource(Source):
+    """An NPZ file: arrays with a row for each row of the table, side by side.
+
+    ``X`` holds the columns that ``feature_names`` names, or x0, x1 and so on; a table ``Y`` likewise, with
+    ``label_names``.  Without an ``X`` every array in one dimension is a column.  Of files with ``x_train`` and the
+    like, ``part`` says which rows.
+    """
+
+    def __init__(self, path: Path, part: str) -> None:
+        try:
+            with zipfile.ZipFile(path) as archive:
+                stored = {name.removesuffix(".npy"): _look(archive, name) for name in archive.namelist()}
+                stored = _of_part(stored, part, path)
+                self._n_rows = _n_rows(stored, path)
+                arrays = {name: each for name, each in stored.items() if each.shape[:1] == (self._n_rows,)}
+                columns = {}
+                for name, each in arrays.items():
+                    names = _texts(archive, {"X": "feature_names", "Y": "label_names"}.get(name))
+                    columns[name] = _column_names(name, each, names, path)
+        except InputError:
+            raise
+        except _DAMAGE as error:
+            raise InputError(
+                f"{path.name} must be an NPZ file of plain arrays; it cannot be read ({error})."
+            ) from error
+        self._columns = {name: found for name, found in columns.items() if found}  # array -> its columns
+        self._arrays = {name: arrays[name] for name in self._columns}
+        groups = {name: found for name, found in self._columns.items() if len(arrays[name].shape) == 2}
+        super().__init__(path, [name for found in self._columns.values() for name in found], groups=groups)
+
+    def where(self, row: int) -> str:
+        return f"{self.path.name}, row {row + 1}"
+
+    def batches(self) -> Iterator[Batch]:
+        size = self.batch_rows()
+        try:
+            with ExitStack() as stack:
+                archive = stack.enter_context(zipfile.ZipFile(self.path))
+                readers = {name: _Reader(archive, each, stack) for name, each in self._arrays.items()}
+                for start in range(0, self._n_rows, size):
+                    rows = {name: reader.take(min(size, self._n_rows - start)) for name, reader in readers.items()}
+                    yield {
+                        column: block[:, place] if block.ndim == 2 else block
+                        for name, block in rows.items()
+                        for place, column in enumerate(self._columns[name])
+                    }
+        except _DAMAGE as error:
+            raise InputError(f"{self.path.name} is damaged ({error}).") from error
+
+
+class _Reader:
+    """Reads an array from its beginning, some rows at a time."""
+
+    def __init__(self, archive: zipfile.ZipFile, stored: _Stored, stack: ExitStack) -> None:
+        self.stored, self.whole, self.start = stored, None, 0
+        self.file: IO[bytes] = stack.enter_context(archive.open(stored.member))
+        if stored.by_columns:  # the first rows are all over the file
+            self.whole = np.lib.format.read_array(self.file, allow_pickle=False)
+        else:
+            _read_header(self.file)
+
+    def take(self, n_rows: int) -> NDArray[Any]:
+        self.start += n_rows
+        if self.whole is not None:
+            return self.whole[self.start - n_rows : self.start]
+        shape = (n_rows, *self.stored.shape[1:])
+        n_bytes = self.stored.dtype.itemsize * int(np.prod(shape))
+        data = self.file.read(n_bytes)
+        if len(data) != n_bytes:
+            raise EOFError("an array ends too soon")
+        return np.frombuffer(data, self.stored.dtype).reshape(shape)
+
+
+def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    return _HEADERS[np.lib.format.read_magic(file)](file)
+
+
+def _look(archive: zipfile.ZipFile, member: str) -> _Stored:
+    with archive.open(member) as file:
+        shape, by_columns, dtype = _read_header(file)
+    return _Stored(member, shape, dtype, by_columns and len(shape) > 1)
+
+
+def _of_part(stored: dict[str, _Stored], part: str, path: Path) -> dict[str, _Stored]:
+    """The arrays of one part, without the part in their names."""
+    if "X" in stored or "x_train" not in stored:
+        return stored
+    found = {name.removesuffix(f"_{part}"): each for name, each in stored.items() if name.endswith(f"_{part}")}
+    if "x" not in found:
+        there = [name for name in PARTS if f"x_{name}" in stored]
+        raise InputError(f"{path.name} must have the part {part!r}; it has {listed(there)}.")
+    return {"X": found.pop("x"), **found}
+
+
+def _n_rows(stored: dict[str, _Stored], path: Path) -> int:
+    if "X" in stored:
+        each = stored["X"]
+        if len(each.shape) != 2 or each.dtype.kind not in "biuf":
+            raise InputError(
+                f"`X` of {path.name} must be a table of numbers; it has shape {each.shape} and type {each.dtype}."
+            )
+        return each.shape[0]
+    lengths = {each.shape[0] for each in stored.values() if len(each.shape) == 1}
+    if len(lengths) != 1:
+        raise InputError(
+            f"{path.name} must have a table X, or arrays of one length, one for each column; its arrays are "
+            f"{listed([f'{name} {each.shape}' for name, each in stored.items()])}."
+        )
+    return lengths.pop()
+
+
+def _column_names(name: str, stored: _Stored, given: list[str] | None, path: Path) -> list[str]:
+    if stored.dtype.kind not in "biufU" or len(stored.shape) > 2 or name in ("feature_names", "label_names"):
+        return []
+    if len(stored.shape) == 1:
+        return [name]
+    names = given or [f"{'x' if name == 'X' else name}{i}" for i in range(stored.shape[1])]
+    if len(names) != stored.shape[1]:
+        raise InputError(
+            f"{path.name} must have a name for each of the {stored.shape[1]} columns of {name}; it has {len(names)}."
+        )
+    return names
+
+
+def _texts(archive: zipfile.ZipFile, name: str | None) -> list[str] | None:
+    if name is None or f"{name}.npy" not in archive.namelist():
+        return None
+    with archive.open(f"{name}.npy") as file:
+        return [str(each) for each in np.lib.format.read_array(file, allow_pickle=False)]

@@ -1,11 +1,7 @@
 """Other classifiers to compare with: those of the paper's tables, and systems of today."""
 
-from energate.paper.baselines._gated import GatedSoftmax
-from energate.paper.baselines._hashcrbm import ConditionalRBM, HashCRBM, HashTable
-from energate.paper.baselines._layers import DropoutMLP, StackedAutoencoderClassifier
-from energate.paper.baselines._logcount import LogCountProjection
-from energate.paper.baselines._meanlabels import MeanLabels
-from energate.paper.baselines._multilabel import (
+from energate.paper.baselines.hashcrbm import ConditionalRBM, HashCRBM, HashTable
+from energate.paper.baselines.labels import (
     EachLabel,
     LabelChains,
     MLkNN,
@@ -13,9 +9,19 @@ from energate.paper.baselines._multilabel import (
     chain_labels,
     logistic_labels,
 )
-from energate.paper.baselines._rbm import RBMClassifier
-from energate.paper.baselines._svm import SVM_GRID, GaussianSVC, SVMSearch, SVMTrial, search_svm, svm
-from energate.paper.baselines._svmlabels import SVMLabels, svm_labels
+from energate.paper.baselines.networks import DropoutMLP, GatedSoftmax, StackedAutoencoderClassifier
+from energate.paper.baselines.over import LogCountProjection, MeanLabels
+from energate.paper.baselines.rbm import RBMClassifier
+from energate.paper.baselines.svms import (
+    SVM_GRID,
+    GaussianSVC,
+    SVMLabels,
+    SVMSearch,
+    SVMTrial,
+    search_svm,
+    svm,
+    svm_labels,
+)
 
 __all__ = [
     "SVM_GRID",

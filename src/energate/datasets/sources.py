@@ -1,6 +1,5 @@
 """Where the data sets come from: a folder of the user's, and the original archives on the web."""
 
-import hashlib
 import os
 import zipfile
 import zlib
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from energate.errors import InputError, require
+from energate.files import sha256_of
 
 #: The environment variable that names the folder of the data sets.
 VARIABLE = "ENERGATE_DATA"
@@ -74,12 +74,6 @@ class Folder:
             raise InputError(
                 f"{name} must be an NPZ file{wanted}; it is not ({error}). Fetch the file again."
             ) from error
-
-
-def sha256_of(path: Path) -> str:
-    """The sha256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def download(name: str, cache: str | os.PathLike[str] | None = None) -> Path:

@@ -9,7 +9,7 @@ from torch import Tensor
 from energate.errors import InputError
 from energate.estimators.network import Network, NetworkClassifier, at_least_0, epochs_of, fraction_of, whole_number
 from energate.estimators.progress import Reporter
-from energate.paper.baselines._perceptron import Perceptron, start_at_mean
+from energate.paper.baselines.networks import Perceptron, start_at_mean
 from energate.rbm import RBM
 from energate.units import MeanUnits
 

@@ -1,30 +1,29 @@
-"""`svm`: a support vector machine with a Gaussian kernel, behind the scaling that the others have.
+"""Support vector machines with a Gaussian kernel: of classes (`svm`), and one for each label (`svm_labels`).
 
 scikit-learn's SVC computes a kernel one pair of rows at a time.  Here libsvm still solves the problem, but is handed
 the kernel, which is a matrix product and an exponential.
 """
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, StandardScaler
 from sklearn.svm import SVC
 from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 
 from energate.errors import InputError
-from energate.estimators.edge import Array, encode_labels, find_classes
+from energate.estimators.bases import calibrated, varying
+from energate.estimators.edge import Array, draw_seed, encode_labels, find_classes
+from energate.paper.baselines.shared import SeparateLabels, above_0, check_above_0, folds_of, scaler_of
 
-SCALERS = {"unit": MinMaxScaler, "standard": StandardScaler, "none": FunctionTransformer}
 #: what to search over, with `search_svm` or `sklearn.model_selection.GridSearchCV`
 SVM_GRID: dict[str, list[Any]] = {"svc__C": [1.0, 10.0, 100.0], "svc__gamma": ["scale", 0.003, 0.01, 0.03, 0.1]}
 KERNEL_VALUES = 2**24  # of the kernel at once when predicting: 128 MiB
@@ -56,17 +55,13 @@ class GaussianSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any) -> Self:
         """Solve for the support vectors."""
-        self._check_parameters()
+        check_above_0("C", self.C)
         X, y = validate_data(self, X, y, dtype=np.float64)
         classes = find_classes(y)
         labels = encode_labels(y, classes)
         gamma = find_gamma(self.gamma, X)
         squared = euclidean_distances(X, squared=True)
         return self._solve(X, labels, classes, gamma, _gaussian(squared, gamma, squared))
-
-    def _check_parameters(self) -> None:
-        if not _above_0(self.C):
-            raise InputError(f"`C` must be a number above 0; got {self.C!r}.")
 
     def _solve(self, X: Array, labels: NDArray[np.int64], classes: NDArray[Any], gamma: float, kernel: Array) -> Self:
         """Fit to rows whose kernel is known."""
@@ -115,14 +110,9 @@ def find_gamma(gamma: Any, X: Array) -> float:
     if isinstance(gamma, str) and gamma == "scale":
         variance = float(X.var())
         return 1 / (X.shape[1] * variance) if variance > 0 else 1.0
-    if not _above_0(gamma):
+    if not above_0(gamma):
         raise InputError(f"`gamma` must be 'scale' or a number above 0; got {gamma!r}.")
     return float(gamma)
-
-
-def _above_0(value: Any) -> bool:
-    number = not isinstance(value, bool) and isinstance(value, Real)
-    return number and 0 < float(value) < math.inf
 
 
 def _gaussian(squared: Array, gamma: float, out: Array) -> Array:
@@ -160,13 +150,7 @@ def svm(C: float = 10.0, gamma: float | str = "scale", scaling: str = "unit", ra
 
     Nothing in it is random; ``random_state`` is taken so that it can be made as the others are.
     """
-    return Pipeline([("scaler", _scaler(scaling)), ("svc", GaussianSVC(C=C, gamma=gamma))])
-
-
-def _scaler(scaling: str) -> Any:
-    if scaling not in SCALERS:
-        raise InputError(f"`scaling` must be one of {', '.join(SCALERS)}; got {scaling!r}.")
-    return SCALERS[scaling]()
+    return Pipeline([("scaler", scaler_of(scaling)), ("svc", GaussianSVC(C=C, gamma=gamma))])
 
 
 # --- search ----------------------------------------------------------------------------------------------------
@@ -212,7 +196,7 @@ def search_svm(
         raise InputError(f"`grid` must have values for {' and '.join(SVM_GRID)}, and no other keys; got {grid!r}.")
     X, y = check_X_y(X, y, dtype=np.float64)
     X_valid, y_valid = check_X_y(X_valid, y_valid, dtype=np.float64)
-    scaler = _scaler(scaling).fit(X)
+    scaler = scaler_of(scaling).fit(X)
     X, X_valid = scaler.transform(X), scaler.transform(X_valid)
     classes = find_classes(y)
     labels = encode_labels(y, classes)
@@ -227,7 +211,7 @@ def search_svm(
         def fit(C: float, gamma: Any = gamma, number: float = number) -> tuple[GaussianSVC, SVMTrial]:
             began = time.perf_counter()
             model = GaussianSVC(C=C, gamma=gamma)
-            model._check_parameters()
+            check_above_0("C", C)
             model._solve(X, labels, classes, number, kernel)
             predicted = model._most_votes(model._pairs_of(squared_valid[:, model.support_]))
             error = float(np.mean(predicted != y_valid))
@@ -241,3 +225,78 @@ def search_svm(
                 if show is not None:
                     show(trial)
     return SVMSearch(trials, chosen, Pipeline([("scaler", scaler), ("svc", best)]))
+
+
+# --- several labels --------------------------------------------------------------------------------------------
+
+
+class SVMLabels(SeparateLabels):
+    """A support vector machine with a Gaussian kernel for each label, and probabilities by Platt's sigmoid.
+
+    One kernel serves all labels, and its parts serve the folds that the sigmoids are fitted on.  `fit` holds it, 8 n^2
+    bytes.  The folds are the same for all labels; a label that is constant outside a fold gets -1 or 1 there, the
+    margin that a machine without errors would have.
+
+    Parameters
+    ----------
+    C, gamma : as in `GaussianSVC`.
+    cv : number of folds.
+    random_state : of the folds.
+
+    Attributes
+    ----------
+    support_vectors_ : (S, D), the rows that matter to any label.
+    coef_, intercept_ : their weights (S, L) and the offsets (L,).
+    slope_, offset_ : of the sigmoids, (L,).
+    """
+
+    def __init__(self, C: float = 1.0, gamma: float | str = "scale", *, cv: int = 5, random_state: Any = None) -> None:
+        self.C = C
+        self.gamma = gamma
+        self.cv = cv
+        self.random_state = random_state
+
+    def _fit(self, X: Array, Y: Array) -> None:
+        check_above_0("C", self.C)
+        self.gamma_ = find_gamma(self.gamma, X)
+        folds = folds_of(self, len(X), draw_seed(self.random_state))
+        squared = euclidean_distances(X, squared=True)
+        kernel = _gaussian(squared, self.gamma_, squared)
+        margins = np.empty_like(Y)
+        for learn, left_out in folds:
+            coef, intercept = self._solve(kernel[np.ix_(learn, learn)], Y[learn])
+            margins[left_out] = kernel[np.ix_(left_out, learn)] @ coef + intercept
+        self.slope_, self.offset_ = calibrated(margins, Y)
+        coef, self.intercept_ = self._solve(kernel, Y)
+        used = coef.any(axis=1)
+        self.support_vectors_, self.coef_ = X[used], coef[used]
+
+    def _solve(self, kernel: Array, Y: Array) -> tuple[Array, Array]:
+        """The weights (n, L) of all rows and the offsets (L,)."""
+        coef, intercept = np.zeros_like(Y), 2 * Y[0] - 1
+        for label in np.flatnonzero(varying(Y)):
+            svc = SVC(C=self.C, kernel="precomputed").fit(kernel, Y[:, label])
+            coef[svc.support_, label], intercept[label] = svc.dual_coef_[0], svc.intercept_[0]
+        return coef, intercept
+
+    def _margins(self, X: Array) -> Array:
+        size = max(1, KERNEL_VALUES // max(1, len(self.support_vectors_)))
+        margins = np.tile(self.intercept_, (len(X), 1))
+        for start in range(0, len(X) if len(self.support_vectors_) else 0, size):
+            squared = euclidean_distances(X[start : start + size], self.support_vectors_, squared=True)
+            margins[start : start + size] += _gaussian(squared, self.gamma_, squared) @ self.coef_
+        return margins
+
+    def decision_function(self, X: Any) -> Array:
+        """The margin of every label, above 0 where the machine says that it is on: (n, L)."""
+        return self._margins(self._checked(X))
+
+    def _probabilities(self, X: Array) -> Array:
+        return expit(self.slope_ * self._margins(X) + self.offset_)
+
+
+def svm_labels(
+    C: float = 1.0, gamma: float | str = "scale", scaling: str = "standard", random_state: Any = None
+) -> Pipeline:
+    """Scaling, then `SVMLabels`: a pipeline of the steps ``"scaler"`` and ``"labels"``."""
+    return Pipeline([("scaler", scaler_of(scaling)), ("labels", SVMLabels(C, gamma, random_state=random_state))])

@@ -17,8 +17,7 @@ from energate.errors import InputError
 from energate.estimators.edge import SCALINGS, Array, draw_seed, in_chunks, resolve_device
 from energate.estimators.network import at_least_0, epochs_of, fraction_of, whole_number
 from energate.estimators.progress import Reporter
-from energate.paper.baselines._logcount import check_objective
-from energate.paper.baselines._multilabel import LabelClassifier, distinct, shares
+from energate.paper.baselines.shared import LabelClassifier, check_objective, distinct, shares
 from energate.training import History, minimise, row_batches
 
 SIGMOID = as_activation("sigmoid")

@@ -1,0 +1,64 @@
+"""What views say of a model as a graph: modules from the user's columns to named outputs, ready to be traced."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from energate.estimators.edge import Array, Scaler
+
+Outputs = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A module to export, and what the estimator itself says of the same rows.
+
+    ``block`` is the number of rows that the module takes at once, where it cannot be traced for any number.  ``ties``
+    say how far a row is from another label, for outputs that are labels.
+    """
+
+    module: nn.Module
+    inputs: dict[str, int]  # name -> columns
+    outputs: tuple[str, ...]
+    reference: Callable[..., Outputs]
+    ties: Callable[[Outputs], dict[str, Array]]
+    block: int | None = None
+
+
+class Scaling(nn.Module):
+    """The user's columns on the scale of a model, as `energate.estimators.edge.in_chunks` brings them there."""
+
+    def __init__(self, scaler: Scaler, unit: bool, limited: bool = True) -> None:
+        super().__init__()
+        self.register_buffer("offset", torch.as_tensor(scaler.offset))
+        self.register_buffer("size", torch.as_tensor(scaler.size))
+        self.offset: Tensor
+        self.size: Tensor
+        self.unit, self.limited = unit, limited
+
+    def forward(self, X: Tensor) -> Tensor:
+        v = (X - self.offset) / self.size
+        if self.limited:
+            furthest = torch.finfo(v.dtype).max ** 0.2
+            v = v.clamp(-furthest, furthest)
+        return v.clamp(0, 1) if self.unit else v
+
+
+def two_best(outputs: Outputs) -> dict[str, Array]:
+    """How far the second-best class is from the best."""
+    two = np.sort(outputs["probabilities"], 1)[:, -2:]
+    return {"label": two[:, 1] - two[:, 0]}
+
+
+def near(threshold: Array | float) -> Callable[[Outputs], dict[str, Array]]:
+    """How far probabilities are from where they decide."""
+    return lambda outputs: {"labels": np.abs(outputs["probabilities"] - threshold)}
+
+
+def no_ties(_: Outputs) -> dict[str, Array]:
+    """Nothing can be said."""
+    return {}

@@ -1,0 +1,145 @@
+"""The view of `EnergyScorer`: the energy of a row, and whether it is below the threshold."""
+
+import copy
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from energate.estimators import EnergyScorer
+from energate.estimators.edge import Array
+from energate.views.accounts import AnomalyAccount
+from energate.views.graphs import Graph, Scaling
+from energate.views.view import (
+    FLAG,
+    LABEL,
+    Command,
+    Course,
+    Field,
+    Output,
+    Trained,
+    View,
+    drawn,
+    in_double,
+    in_one_pass,
+    kind_of,
+    no_class,
+    register,
+    unscaled,
+)
+
+PREDICTIONS = Output("predictions", "prediction", kind=LABEL)
+SCORES, IS_INLIER = Output("scores", "score"), Output("is_inlier", "is_inlier", kind=FLAG)
+ENERGIES, RECONSTRUCTIONS = Output("energies", "energy"), Output("reconstructions", "as_", ("model", "column"))
+
+
+def _build(device: str, random_state: int, epochs: int | None, **options: Any) -> EnergyScorer:
+    more: dict[str, Any] = {} if epochs is None else {"max_epochs": epochs}
+    return EnergyScorer(device=device, random_state=random_state, **more, **options)
+
+
+@register
+class EnergyScorerView(View):
+    """One auto-encoder of all rows."""
+
+    estimator = EnergyScorer
+    trained = Trained("anomaly", ("units",), _build)
+    account = AnomalyAccount
+    moves = True
+
+    @property
+    def task(self) -> str:
+        return "anomaly"
+
+    @property
+    def labels(self) -> Sequence[Any]:
+        return ()
+
+    def about(self) -> dict[str, Any]:
+        units = self.model.units if isinstance(self.model.units, str) else "a function"
+        return {"units": units, "scaling": self.model.scaling, "threshold": float(self.model.offset_)}
+
+    def commands(self) -> dict[str, Command]:
+        return {
+            "predict": Command(
+                "Whether each row is normal, 1, or not, -1; it has no probabilities.",
+                (PREDICTIONS,),
+                partial(self.said, ("energies",)),
+            ),
+            "score": Command(
+                "How far the energy of each row lies above the threshold, and whether it does: the row is normal then.",
+                (SCORES, IS_INLIER),
+                partial(self.said, ("energies",)),
+            ),
+            "explain": Command(
+                "Everything that the model says of each row: energy, score, reconstruction.",
+                (ENERGIES, SCORES, IS_INLIER, RECONSTRUCTIONS),
+                partial(self.said, ("energies", "reconstructions")),
+                alone=True,
+                n_values=self.n_features,
+            ),
+        }
+
+    def said(self, wanted: Sequence[str], X: Array) -> dict[str, Any]:
+        """The energies, perhaps the reconstructions, and what follows from them."""
+        model: EnergyScorer = self.model
+        autoencoder = model.model_
+        compute = {
+            "energies": lambda v: autoencoder.energy(v)[0],
+            "reconstructions": lambda v: autoencoder.reconstruct(v).movedim(0, 1),  # (N, 1, D)
+        }
+
+        def one_pass(v: Tensor) -> dict[str, Tensor]:
+            v = v.clamp(0, 1) if model.scaling == "unit" else v
+            return {name: compute[name](v) for name in wanted}
+
+        found: dict[str, Any] = in_one_pass(X, model.scaler_, autoencoder.a, one_pass)
+        if "reconstructions" in found:
+            found["reconstructions"] = unscaled(model.scaler_, found["reconstructions"])
+        scores = found["energies"] - model.offset_
+        return {**found, "scores": scores, "is_inlier": scores >= 0, "predictions": np.where(scores >= 0, 1, -1)}
+
+    def draw(self, n_rows: int, seed: int) -> dict[str, Array]:
+        unit = self.model.scaling == "unit"
+        return {"X": drawn(np.random.RandomState(seed), self.model.scaler_, n_rows, unit)}
+
+    def fields(self, rows: dict[str, Array], seed: int) -> Iterator[Field]:
+        autoencoder = in_double(self.model.model_)
+        yield Field(kind_of(autoencoder), autoencoder, torch.as_tensor(self.model.scaler_(rows["X"])))
+
+    def checked(self) -> str:
+        return "the auto-encoder of its rows"
+
+    def course(self, X: Array, of: int | None) -> Course:
+        no_class(self.model, of)
+        return Course(self.model.model_, 0, 1.0, 0.0, None)
+
+    def graph(self) -> Graph:
+        def reference(X: Array) -> dict[str, Any]:
+            found = self.said(("energies",), X)
+            return {"energy": found["energies"], "score": found["scores"], "is_inlier": found["is_inlier"]}
+
+        def ties(outputs: dict[str, Any]) -> dict[str, Array]:
+            return {"is_inlier": np.abs(outputs["score"]) / (1 + np.abs(outputs["energy"]))}
+
+        outputs = ("energy", "score", "is_inlier")
+        return Graph(ScorerGraph(self.model), {"X": self.n_features}, outputs, reference, ties)
+
+
+class ScorerGraph(nn.Module):
+    """Rows to energies, scores above the threshold, and whether a row is normal."""
+
+    def __init__(self, model: EnergyScorer) -> None:
+        super().__init__()
+        self.scaling = Scaling(model.scaler_, model.scaling == "unit")
+        self.model = copy.deepcopy(model.model_)
+        self.register_buffer("threshold", torch.tensor(model.offset_, dtype=torch.float64))
+        self.threshold: Tensor
+
+    def forward(self, X: Tensor) -> tuple[Tensor, ...]:
+        energy = self.model.energy(self.scaling(X))[0]
+        score = energy - self.threshold
+        return energy, score, score >= 0

@@ -1,0 +1,271 @@
+"""`View`: what the tools ask of a fitted estimator.
+
+Saving, checking, explaining, exporting, serving and the command line ask views, and name no estimator.  There is one
+view for each kind of estimator, in a file of its own, and `KINDS` finds it.  Another package adds its own by an entry
+point of the group ``energate.views`` that names a subclass of `View`, or by `register`.
+"""
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from energate.autoencoder import Autoencoder
+from energate.errors import InputError
+from energate.estimators.edge import Array, Scaler, in_chunks
+
+if TYPE_CHECKING:
+    from energate.views.accounts import Account
+    from energate.views.graphs import Graph
+
+NUMBER, LABEL, FLAG = "number", "label", "flag"
+
+
+# --- what a model says of rows -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Output:
+    """An array with one entry for each row, and perhaps ``axes``: ``"label"`` (a class or label), ``"column"``...
+
+    ``column`` is the name that it has in a table, or, with an axis, what comes before the names along it.
+    """
+
+    name: str
+    column: str
+    axes: tuple[str, ...] = ()
+    kind: str = NUMBER
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What may come with the rows, one entry for each: a class, or ``width`` numbers."""
+
+    name: str
+    width: int | None
+    needed: bool
+
+
+@dataclass(frozen=True)
+class Command:
+    """Something to ask of rows: ``compute(X)`` gives the outputs by name, all from one pass over X (n, d).
+
+    ``beside`` goes into ``compute`` by name.  What is asked ``alone`` is not computed together with others' rows, and
+    ``n_values`` is how many numbers it says of each.
+    """
+
+    about: str
+    outputs: tuple[Output, ...]
+    compute: Callable[..., dict[str, NDArray[Any]]]
+    beside: tuple[Beside, ...] = ()
+    alone: bool = False
+    n_values: int = 0
+
+
+class Field(NamedTuple):
+    """One auto-encoder in float64, and scaled rows to look at: v (N, D), perhaps with a context (N, C)."""
+
+    name: str
+    autoencoder: Autoencoder
+    v: Tensor
+    c: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Course:
+    """The field that moves rows: model ``index`` of an auto-encoder, whose energy counts as scale * E + constant."""
+
+    autoencoder: Autoencoder
+    index: int
+    scale: float
+    constant: float
+    of: int | None  # the number of the class
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A task of `energate.fit_table`, the options that it has, and the estimator for it.
+
+    ``build`` takes a device, a ``random_state``, ``epochs`` of every stage, or None, and those options.
+    """
+
+    task: str
+    options: tuple[str, ...]
+    build: Callable[..., Any]
+
+
+# --- the view ----------------------------------------------------------------------------------------------------
+
+
+class View(ABC):
+    """A fitted estimator, for tools.  ``named`` is the estimator, ``model`` the same without names of columns.
+
+    An estimator that has a view keeps its torch module in ``model_``, names in ``_FITTED`` what else `fit` has found,
+    and rebuilds the module with ``_untrained()``: this is all that is saved of it, beside its parameters.
+    """
+
+    #: the class of the estimators that it is for
+    estimator: ClassVar[type]
+    #: how `energate.fit_table` makes it, if it is what a task is done with
+    trained: ClassVar[Trained | None] = None
+    #: how one row, explained, is told; None for a model without energies of rows
+    account: "ClassVar[type[Account] | None]" = None
+    #: whether it has a field over rows, which moves them
+    moves: ClassVar[bool] = False
+    #: whether it computes in float32, also on the CPU
+    single: ClassVar[bool] = False
+
+    def __init__(self, model: Any) -> None:
+        check_is_fitted(model)
+        self.named, self.model = model, model
+        if "feature_names_in_" in vars(model):  # rows without names would make scikit-learn warn on every call
+            self.model = copy.copy(model)
+            del self.model.feature_names_in_
+
+    def rows(self, X: Any) -> Array:
+        """Rows as the estimator takes them, checked: (n, d)."""
+        plain = isinstance(X, np.ndarray | list | tuple)
+        return validate_data(self.model if plain else self.named, X, dtype=np.float64, reset=False)
+
+    @property
+    def n_features(self) -> int:
+        """Columns of X."""
+        return int(self.model.n_features_in_)
+
+    def label_names(self, columns: Any = None) -> list[str]:
+        """The names of classes or labels; ``columns`` of a table may know those of labels."""
+        known = columns.labels if columns is not None and self.task == "multilabel" else None
+        return [str(name) for name in known or self.labels]
+
+    # --- what each kind says ---------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def task(self) -> str:
+        """``"classify"``, ``"multilabel"``, ``"anomaly"`` or ``"pairs"``."""
+
+    @property
+    @abstractmethod
+    def labels(self) -> Sequence[Any]:
+        """The classes or the labels of which it gives probabilities; none if it gives none."""
+
+    @abstractmethod
+    def about(self) -> dict[str, Any]:
+        """What is worth knowing of this kind alone, as JSON takes it."""
+
+    @abstractmethod
+    def commands(self) -> dict[str, Command]:
+        """What may be asked of rows, by name: of predict, score, refine and explain those that it has."""
+
+    @abstractmethod
+    def fields(self, rows: dict[str, Array], seed: int) -> Iterator[Field]:
+        """Its auto-encoders, and rows like those of `draw` on their scale; an `InputError` if it has no energy."""
+
+    @abstractmethod
+    def checked(self) -> str:
+        """What `fields` are, in words."""
+
+    @abstractmethod
+    def course(self, X: Array, of: int | None) -> Course:
+        """The field that moves a row X (1, d): that of class ``of``; an `InputError` if rows have none."""
+
+    @abstractmethod
+    def draw(self, n_rows: int, seed: int) -> dict[str, Array]:
+        """Rows around the scale of training, in the user's columns, by the name of the input: ``X``, perhaps more."""
+
+    @abstractmethod
+    def graph(self) -> "Graph":
+        """From the user's columns to named outputs, as a module that can be traced."""
+
+
+# --- which view an estimator has ---------------------------------------------------------------------------------
+
+KINDS: dict[type, type[View]] = {}
+_Kind = TypeVar("_Kind", bound=type[View])
+
+
+def register(view: _Kind) -> _Kind:
+    """Let the tools know a kind of estimator by its view; may stand above the class as a decorator."""
+    KINDS[view.estimator] = view
+    return view
+
+
+def register_installed() -> None:
+    """Register the views of other packages."""
+    for entry in entry_points(group="energate.views"):
+        register(entry.load())
+
+
+def view_of(model: Any) -> View:
+    """The view of a fitted estimator."""
+    found = KINDS.get(type(model))
+    if found is None:
+        hint = " Subclasses have no view of their own." if isinstance(model, tuple(KINDS)) else ""
+        names = sorted(kind.__name__ for kind in KINDS)
+        raise InputError(
+            f"`model` must be a fitted {', '.join(names[:-1])} or {names[-1]}; got {type(model).__name__}.{hint}"
+        )
+    return found(model)
+
+
+def tasks() -> dict[str, Trained]:
+    """The tasks of `energate.fit_table`, by name."""
+    found = [view.trained for view in KINDS.values() if view.trained is not None]
+    return {trained.task: trained for trained in found}
+
+
+# --- what views share --------------------------------------------------------------------------------------------
+
+
+def in_one_pass(
+    X: Array, scaler: Scaler, like: Tensor, compute: Callable[[Tensor], dict[str, Tensor]]
+) -> dict[str, Array]:
+    """Several results of the same rows: ``compute`` maps scaled rows (N, D) to tensors (N, ...)."""
+    shapes: dict[str, torch.Size] = {}
+
+    def side_by_side(v: Tensor) -> Tensor:
+        found = compute(v)
+        shapes.update({name: values.shape[1:] for name, values in found.items()})
+        return torch.cat(
+            [values.flatten(1) if values.ndim > 1 else values.unsqueeze(1) for values in found.values()], 1
+        )
+
+    whole = in_chunks(X, scaler, like, side_by_side)
+    ends = np.cumsum([max(1, shape.numel()) for shape in shapes.values()])
+    parts = np.split(whole, ends[:-1], axis=1)
+    return {name: part.reshape(len(X), *shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
+
+
+def unscaled(scaler: Scaler, rows: Array) -> Array:
+    """Rows in the user's columns."""
+    return rows * scaler.size + scaler.offset
+
+
+def drawn(random: np.random.RandomState, scaler: Scaler, n_rows: int, unit: bool) -> Array:
+    """Rows around the scale of training: (n, d)."""
+    shape = (n_rows, len(scaler.size))
+    return unscaled(scaler, random.uniform(size=shape) if unit else random.normal(size=shape))
+
+
+def in_double(autoencoder: Autoencoder) -> Autoencoder:
+    """A copy in float64."""
+    return copy.deepcopy(autoencoder).double().requires_grad_(False)
+
+
+def kind_of(autoencoder: Autoencoder) -> str:
+    """The kinds of its units, in words."""
+    return " + ".join(type(group).__name__ for group in autoencoder.groups)
+
+
+def no_class(model: Any, of: int | None) -> None:
+    """Refuse the number of a class where there is none."""
+    if of is not None:
+        raise InputError(f"`of` names a class, and an {type(model).__name__} has none; got {of!r}. Leave it out.")
