@@ -35,12 +35,13 @@ from energate.dynamics import trajectory
 from energate.training.labels import (
     LABEL_RELATIONS,
     LabelRows,
+    LabelSets,
     LabelTraining,
     ascend,
     label_autoencoder,
     train_denoising,
 )
-from energate.training.sets import LabelSets, SetModel, neighbours, train_sets
+from energate.training.sets import SetModel, neighbours, train_sets
 
 UNITS, COLUMNS, FLIPS, STEPS, STRENGTH = 32, 100, 16, 20, 6.0
 CHUNK = 2**21  # scores at once

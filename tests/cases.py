@@ -18,7 +18,14 @@ from torch import Tensor, nn
 
 from energate.activations import ACTIVATIONS, Activation, elu, leaky, softmax, softshrink
 from energate.autoencoder import Autoencoder
-from energate.estimators import EnergyClassifier, EnergyRefiner, EnergyScorer, LabelMLP, PairScorer
+from energate.estimators import (
+    EnergyClassifier,
+    EnergyRefiner,
+    EnergyScorer,
+    ImageEnergyClassifier,
+    LabelMLP,
+    PairScorer,
+)
 from energate.units import CovarianceUnits, GatedUnits, HiddenUnits, MeanUnits, NetworkUnits, SymmetricGatedUnits
 
 K = 3  # models
@@ -130,6 +137,10 @@ def _pairs(relation: str) -> EstimatorCase:
 
 CLASSIFIERS = [_classifier(units) for units in ("mean", "covariance", "mean-covariance")]
 SCORER = EstimatorCase("scorer", EnergyScorer, "mean-covariance", EnergyScorer.score_samples)
+#: columns that are no square are an image of one line
+IMAGES = EstimatorCase(
+    "images", ImageEnergyClassifier, None, ImageEnergyClassifier.predict_proba, more={"channels": 8, "n_blocks": 0}
+)
 SMALL_BASE = LabelMLP(n_hidden=8, n_members=2, max_epochs=3, random_state=0, device="cpu")
 #: test_refiner.py puts them to those contract tests that fit them: some are about callbacks and scalings of others
 LABELS = [
@@ -142,7 +153,7 @@ LABELS = [
         for method, relation in (("sets", "yy"), ("ascent", "xy"))
     ),
 ]  # fmt: skip
-ESTIMATORS = [*CLASSIFIERS, SCORER, *map(_pairs, ("conditional", "symmetric"))]
+ESTIMATORS = [*CLASSIFIERS, SCORER, IMAGES, *map(_pairs, ("conditional", "symmetric"))]
 
 
 def random_model(units: list[HiddenUnits], visible: str = "linear", seed: int = 0, scale: float = 0.5) -> Autoencoder:

@@ -13,8 +13,17 @@ from sklearn.utils.estimator_checks import check_estimator
 from torch import nn
 
 from energate import Autoencoder, EnergyClassifier, InputError, MeanUnits, NetworkUnits, check_conservative
-from energate.estimators.classifier import SHARP_MEMBER, SHARP_RATE, SHARPNESS, sharp_rates, start_sharp
-from energate.training.classes import ClassEnergies, LabelledRows, find_biases, set_biases
+from energate.training.classes import (
+    SHARP_MEMBER,
+    SHARP_RATE,
+    SHARPNESS,
+    ClassEnergies,
+    LabelledRows,
+    find_biases,
+    set_biases,
+    sharp_rates,
+    start_sharp,
+)
 
 KINDS = ["mean", "covariance", "mean-covariance"]
 QUICK: dict[str, Any] = {

@@ -262,3 +262,23 @@ def test_there_are_no_energies_before_fit() -> None:
     for ask in (lambda: model.autoencoder_, lambda: model.energies(digits()[0])):
         with pytest.raises(NotFittedError):
             ask()
+
+
+def test_rows_that_no_class_likes_are_rejected() -> None:
+    X, y = digits()
+    model = small().fit(X, y)
+    assert (np.diff(model.liking_) >= 0).all()
+    assert np.mean(model.rejects(X, 0.05)) < 0.3
+    noise = np.random.default_rng(0).uniform(-300, 300, size=X.shape)
+    assert model.rejects(noise).mean() > 0.9
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), model.predict_proba(X), rtol=1e-12)
+    with pytest.raises(InputError, match="`rate` must be above 0 and below 1; got 2"):
+        model.rejects(X, 2)
+
+
+def test_the_network_before_training_has_the_names_and_shapes_of_the_trained_one() -> None:
+    model = small(n_blocks=1).fit(*digits())
+    untrained = model._untrained()
+    assert repr(untrained) == repr(model.model_)
+    shapes = [{name: value.shape for name, value in each.state_dict().items()} for each in (untrained, model.model_)]
+    assert shapes[0] == shapes[1]

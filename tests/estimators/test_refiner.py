@@ -294,7 +294,7 @@ def test_the_default_base_is_a_network_of_our_own() -> None:
         ({"relation": "xx"}, "`relation` must be one of xy, yy"),
         ({"method": "descent"}, "`method` must be one of sets, ascent"),
         ({"objective": "f1"}, "`objective` must be one of hamming, subset"),
-        ({"cv": 1}, "`cv` must be at least 2"),
+        ({"cv": 1}, "`cv` must be a whole number of at least 2"),
         ({"validation_fraction": 1.0}, "`validation_fraction` must be between 0 and 1"),
     ],
 )

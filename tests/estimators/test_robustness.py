@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
-from cases import CLASSIFIERS, ESTIMATORS, SCORER, EstimatorCase
+from cases import CLASSIFIERS, ESTIMATORS, IMAGES, SCORER, EstimatorCase
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
@@ -23,7 +23,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from energate import EnergyClassifier, InputError, load, save
-from energate.estimators.edge import SCALINGS
+from energate.estimators.edge import SCALINGS, LikingMixin
 
 pandas = pytest.importorskip("pandas")
 RNG = np.random.default_rng(0)
@@ -40,7 +40,7 @@ def check_scores(case: EstimatorCase, model: Any, rows: Any) -> np.ndarray:
     """Finite, and for classifiers probabilities."""
     scores = case.scores(model, rows)
     assert np.isfinite(scores).all()
-    if case.kind is EnergyClassifier:
+    if isinstance(model, LikingMixin):
         np.testing.assert_allclose(scores.sum(1), 1)
         assert scores.min() >= 0
     return scores
@@ -169,7 +169,7 @@ TABLES = st.tuples(st.integers(2, 6), st.integers(1, 3)).flatmap(
 )
 
 
-@pytest.mark.parametrize("case", [CLASSIFIERS[2], SCORER, ESTIMATORS[-1]], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [CLASSIFIERS[2], SCORER, IMAGES, ESTIMATORS[-1]], ids=lambda case: case.name)
 @settings(max_examples=30, deadline=None)
 @given(rows=TABLES, new=TABLES, scaling=st.sampled_from(sorted(SCALINGS)))
 def test_any_finite_table_gives_finite_scores_or_a_clear_error(case, rows, new, scaling) -> None:
@@ -445,9 +445,11 @@ with_callbacks = pytest.mark.skipif(
 
 
 def epochs_of(case: EstimatorCase, stop: bool = False) -> list[str]:
-    if case.kind is not EnergyClassifier:
-        return ["denoise epoch"] * (1 if stop else 3)
-    return ["pretrain epoch"] * (1 if stop else 2) + ["fine-tune epoch"] * (1 if stop else 3)
+    n_epochs = 1 if stop else 3
+    if not isinstance(case.build(), LikingMixin):
+        return ["denoise epoch"] * n_epochs
+    before = ["pretrain epoch"] * (1 if stop else 2) if case.kind is EnergyClassifier else []
+    return before + ["fine-tune epoch"] * n_epochs
 
 
 @each

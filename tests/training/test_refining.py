@@ -17,6 +17,7 @@ from energate.training import sets as sets_module
 from energate.training.calibration import calibrate_labels
 from energate.training.labels import (
     LabelRows,
+    LabelSets,
     LabelTraining,
     ascend,
     blurred,
@@ -24,7 +25,7 @@ from energate.training.labels import (
     label_autoencoder,
     train_denoising,
 )
-from energate.training.sets import LabelSets, Neighbours, SetModel, neighbours, sampled_sets, train_sets
+from energate.training.sets import Neighbours, SetModel, neighbours, sampled_sets, train_sets
 
 L, D = 5, 3
 

@@ -47,9 +47,11 @@ from energate.training.classes import (
     fine_tune,
     pretrain,
     set_biases,
+    sharp_rates,
+    start_sharp,
     weigh_members,
 )
-from energate.units import HiddenUnits, MeanUnits
+from energate.units import HiddenUnits
 
 UnitsBuilder = Callable[[int, int, torch.Generator], HiddenUnits | Sequence[HiddenUnits]]
 Numbers = float | Sequence[float]
@@ -65,10 +67,7 @@ PER_MEMBER = (
 )
 #: how much of the denoising loss the members keep: on small data, and on large
 AUTO_WEIGHTS, LARGE_WEIGHTS, LARGE, WIDE = (0.0, 0.0, 0.03, 0.1), (0.1,), 2_000_000, 2000
-#: Weights start small, so that units start nearly linear, and alike.  With few columns training stays there for long,
-#: and may stop there: so one member starts with steps instead and learns faster.  Held-out rows say how much it counts.
-FEW_COLUMNS, SHARP_MEMBER, SHARPNESS, SHARP_RATE = 8, 1, 8.0, 6.0
-SMALLEST = 1e-30  # columns that vary less are constant
+FEW_COLUMNS = 8  # up to so many, the second of the default members starts with `start_sharp`
 
 
 class EnergyClassifier(
@@ -443,7 +442,8 @@ class EnergyClassifier(
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each row."""
-        return self.classes_[self._logits(X).argmax(axis=1)]
+        best = self._logits(X).argmax(axis=1)
+        return self.classes_[best]
 
     def transform(self, X: Any) -> Array:
         """Hidden units of all classes, side by side: (n, K * M)."""
@@ -454,32 +454,3 @@ class EnergyClassifier(
     def _n_features_out(self) -> int:
         n_hidden = sum(group.n_hidden for part in self.model_.autoencoders for group in part.groups)
         return self.model_.n_members * len(self.classes_) * n_hidden
-
-
-# --- a member that starts sharp --------------------------------------------------------------------------------
-
-
-@torch.no_grad()
-def start_sharp(model: ClassEnergies, X: Array, weight: Array, generator: torch.Generator) -> None:
-    """Start the mean units of `SHARP_MEMBER` as steps, each somewhere else among the rows (n, D).
-
-    Their pre-activations have a standard deviation of about `SHARPNESS` over the rows.
-    """
-    unit = np.maximum(np.abs(X).max(axis=0), SMALLEST)  # so that no square overflows
-    centre = np.average(X / unit, axis=0, weights=weight)
-    size = unit * np.sqrt(np.average((X / unit - centre) ** 2, axis=0, weights=weight))
-    mean, deviation = torch.as_tensor(unit * centre), torch.as_tensor(np.where(size > SMALLEST, size, 1.0))
-    models = slice(SHARP_MEMBER * model.n_classes, (SHARP_MEMBER + 1) * model.n_classes)
-    for units in (group for part in model.autoencoders for group in part.groups if isinstance(group, MeanUnits)):
-        shape = units.W[models].shape  # (K, M, D)
-        W, where = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(2))
-        W = W * SHARPNESS / (shape[-1] ** 0.5 * deviation)
-        units.W[models] = W.to(units.W)
-        units.b[models] = -(W * (mean + deviation * where)).sum(-1).to(units.b)
-
-
-def sharp_rates(rate: float | torch.Tensor, n_members: int) -> torch.Tensor:
-    """The learning rate of every member, where one is sharp; rates given one by one stay as they are."""
-    if isinstance(rate, torch.Tensor):
-        return rate
-    return torch.tensor([rate * (SHARP_RATE if c == SHARP_MEMBER else 1.0) for c in range(n_members)])

@@ -1,6 +1,7 @@
 """`ImageEnergyClassifier`: a convolutional network whose logits are exact energies, one auto-encoder per class."""
 
 import math
+import threading
 from numbers import Integral
 from typing import Any
 
@@ -22,6 +23,8 @@ POOLINGS = ("flatten", "mean")
 GROUP = 8  # channels that are normalised together
 LEAST_SIDE = 8  # a smaller side is not halved: of 28 pixels 7 are left, of 8 pixels 4
 SHIFT_SHARE = 8  # a shift is at most this part of a side
+
+DRAWING = threading.Lock()
 
 Shape = tuple[int, int]
 
@@ -277,7 +280,8 @@ class ImageEnergyClassifier(LikingMixin, NetworkClassifier):
         return int(given[0]), int(given[1])
 
     def _start(self, train: Tensor, n_classes: int, seed: int, report: Reporter) -> Network:  # noqa: ARG002
-        with torch.random.fork_rng(devices=[]):  # layers draw their first weights from torch's own generator
+        # Layers draw their first weights from torch's own generator, of which all threads have the same.
+        with DRAWING, torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             return self._build(n_classes).to(train.device)
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from energate.autoencoder import Autoencoder
 from energate.estimators.edge import Array
 from energate.training import History
-from energate.training.labels import LabelRows, LabelTraining, ascend, train_denoising
-from energate.training.sets import LabelSets, SetModel, neighbours, train_sets
+from energate.training.labels import LabelRows, LabelSets, LabelTraining, ascend, train_denoising
+from energate.training.sets import SetModel, neighbours, train_sets
 
 CHUNK = 2**20  # scores of candidates at once: 4 MiB, near what a processor's cache holds
 MIXED_STEPS = 6  # points on the way from the base's probabilities to the refined ones, where there are no steps
@@ -68,12 +68,8 @@ class Refinement(ABC):
         """How well the labels of each row go with it: (n,), higher is better."""
 
     @abstractmethod
-    def values_per_row(self, model: Any, n_labels: int) -> int:
-        """The numbers that are alive at once for each row."""
-
     def rows_at_once(self, model: Any, n_labels: int) -> int:
         """How many rows are refined together."""
-        return max(1, CHUNK // self.values_per_row(model, n_labels))
 
 
 class SetRefinement(Refinement):
@@ -115,8 +111,8 @@ class SetRefinement(Refinement):
     def liking(self, model: SetModel, rows: LabelRows) -> Tensor:
         return model.log_probability(rows.t, rows.x, rows.Y)
 
-    def values_per_row(self, model: SetModel, n_labels: int) -> int:  # noqa: ARG002
-        return len(model.Y)
+    def rows_at_once(self, model: SetModel, n_labels: int) -> int:  # noqa: ARG002
+        return max(1, CHUNK // len(model.Y))  # a score for each label vector
 
 
 class AscentRefinement(Refinement):
@@ -160,8 +156,8 @@ class AscentRefinement(Refinement):
     def liking(self, model: Autoencoder, rows: LabelRows) -> Tensor:
         return model.energy(rows.Y, rows.x if model.context_width else None)[0]
 
-    def values_per_row(self, model: Autoencoder, n_labels: int) -> int:  # noqa: ARG002
-        return 4 * n_labels
+    def rows_at_once(self, model: Autoencoder, n_labels: int) -> int:  # noqa: ARG002
+        return max(1, CHUNK // (4 * n_labels))  # a few values for each label
 
 
 #: ways to refine by name

@@ -24,8 +24,8 @@ from energate.estimators.network import whole_number
 from energate.estimators.progress import CallbackSupportMixin, Done, Reporter, with_callbacks
 from energate.measures import log_loss, standard_error
 from energate.training import History
-from energate.training.labels import LABEL_RELATIONS, LabelRows, LabelTraining, label_autoencoder
-from energate.training.sets import OBJECTIVES, LabelSets
+from energate.training.labels import LABEL_RELATIONS, LabelRows, LabelSets, LabelTraining, label_autoencoder
+from energate.training.sets import OBJECTIVES
 
 T_LIMIT = 12.0
 FLAT = 1e-3  # the slope of scores that say nothing

@@ -16,6 +16,7 @@ from energate.errors import InputError
 from energate.estimators.classifier import PER_MEMBER, EnergyClassifier
 
 Config = dict[str, Any]
+C = TypeVar("C")
 T = TypeVar("T")
 #: what one configuration may cause, and another be free of: divergence, values that cannot be used, too little memory
 FAILURES: tuple[type[Exception], ...] = (InputError, torch.OutOfMemoryError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]
@@ -44,9 +45,9 @@ def merged(configs: Sequence[Config]) -> Config:
 
 
 def or_each_alone(
-    configs: Sequence[Config],
-    train: Callable[[Sequence[Config]], list[T]],
-    failed: Callable[[Config, Exception, float], T],
+    configs: Sequence[C],
+    train: Callable[[Sequence[C]], list[T]],
+    failed: Callable[[C, Exception, float], T],
     failures: tuple[type[Exception], ...] = FAILURES,
 ) -> list[T]:
     """What ``train`` gives for each of the configurations of one program.

@@ -16,7 +16,9 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -25,6 +27,7 @@ from energate.errors import InputError
 from energate.training.batches import Batches, class_batches, corrupt
 from energate.training.calibration import calibrate, calibrate_scales, negative_log_likelihood
 from energate.training.loop import History, Listener, Stage, spread
+from energate.units import MeanUnits
 
 
 class ClassEnergies(nn.Module):
@@ -315,3 +318,39 @@ def _validation(model: ClassEnergies, valid: LabelledRows | None, scale: bool) -
         return losses[0] if model.n_members == 1 else losses
 
     return validate
+
+
+# --- a member that starts sharp --------------------------------------------------------------------------------
+
+#: Weights start small, so that units start nearly linear, and alike.  With few columns training stays there for long,
+#: and may stop there: so one member starts with steps instead and learns faster.  Held-out rows say how much it counts.
+SHARP_MEMBER, SHARPNESS, SHARP_RATE = 1, 8.0, 6.0
+SMALLEST = 1e-30  # columns that vary less are constant
+
+
+@torch.no_grad()
+def start_sharp(
+    model: ClassEnergies, X: NDArray[np.float64], weight: NDArray[np.float64], generator: torch.Generator
+) -> None:
+    """Start the mean units of `SHARP_MEMBER` as steps, each somewhere else among the rows (n, D).
+
+    Their pre-activations have a standard deviation of about `SHARPNESS` over the rows.
+    """
+    unit = np.maximum(np.abs(X).max(axis=0), SMALLEST)  # so that no square overflows
+    centre = np.average(X / unit, axis=0, weights=weight)
+    size = unit * np.sqrt(np.average((X / unit - centre) ** 2, axis=0, weights=weight))
+    mean, deviation = torch.as_tensor(unit * centre), torch.as_tensor(np.where(size > SMALLEST, size, 1.0))
+    models = slice(SHARP_MEMBER * model.n_classes, (SHARP_MEMBER + 1) * model.n_classes)
+    for units in (group for part in model.autoencoders for group in part.groups if isinstance(group, MeanUnits)):
+        shape = units.W[models].shape  # (K, M, D)
+        W, where = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(2))
+        W = W * SHARPNESS / (shape[-1] ** 0.5 * deviation)
+        units.W[models] = W.to(units.W)
+        units.b[models] = -(W * (mean + deviation * where)).sum(-1).to(units.b)
+
+
+def sharp_rates(rate: float | Tensor, n_members: int) -> Tensor:
+    """The learning rate of every member, where one is sharp; rates given one by one stay as they are."""
+    if isinstance(rate, Tensor):
+        return rate
+    return torch.tensor([rate * (SHARP_RATE if c == SHARP_MEMBER else 1.0) for c in range(n_members)])

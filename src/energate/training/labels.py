@@ -47,6 +47,21 @@ class LabelRows:
 
 
 @dataclass(frozen=True)
+class LabelSets:
+    """The different label vectors of some rows: Y (S, L) of 0 and 1, how often each came, and which each row has."""
+
+    Y: Tensor
+    count: Tensor  # (S,)
+    of_row: Tensor  # (N,)
+
+    @classmethod
+    def of(cls, labels: Tensor) -> "LabelSets":
+        """The label vectors of rows (N, L)."""
+        Y, of_row, count = torch.unique(labels, dim=0, return_inverse=True, return_counts=True)
+        return cls(Y, count.to(labels.dtype), of_row)
+
+
+@dataclass(frozen=True)
 class LabelTraining:
     """How an energy over labels is trained: by AdamW, at a rate that falls to 0 along a cosine."""
 

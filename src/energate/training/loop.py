@@ -19,7 +19,7 @@ from energate.errors import InputError
 from energate.training.batches import Batches, check_counts
 
 Schedule = Callable[[float], float]
-OPTIMIZERS = ("adam", "adamw", "sgd")
+OPTIMIZERS: dict[str, Any] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
 GROUP_KEYS = {"params", "learning_rate", "weight_decay"}
 
 
@@ -244,7 +244,8 @@ class Stage:
 class _Group:
     """Parameters with one learning rate and weight decay, each a number or a vector over models."""
 
-    def __init__(self, tensors: list[Tensor], learning_rate: float | Tensor, weight_decay: float | Tensor) -> None:
+    def __init__(self, params: Iterable[Tensor], learning_rate: float | Tensor, weight_decay: float | Tensor) -> None:
+        tensors = list(params)
         if not tensors:
             raise InputError("A group of parameters is empty: there is nothing to train.")
         rate = _hyper("learning_rate", learning_rate)
@@ -301,27 +302,16 @@ class Stepper:
             )
         if plain:
             dicts.append({"params": plain})
-        self.groups = [
-            _Group(
-                list(group["params"]),
-                group.get("learning_rate", learning_rate),
-                group.get("weight_decay", weight_decay),
-            )
-            for group in dicts
-        ]
+        common = {"learning_rate": learning_rate, "weight_decay": weight_decay}
+        self.groups = [_Group(**{**common, **group}) for group in dicts]
         self.tensors = [tensor for group in self.groups for tensor in group.tensors]
         if not self.tensors:
             raise InputError("`parameters` is empty: there is nothing to train.")
         self._decoupled = optimizer == "adamw"
         groups = [{"params": group.tensors, "lr": group.top_rate, "weight_decay": group.decay} for group in self.groups]
         fused = all(tensor.device.type in ("cpu", "cuda") for tensor in self.tensors)
-        self._torch: torch.optim.Optimizer
-        if optimizer == "sgd":
-            self._torch = torch.optim.SGD(groups, momentum=momentum, fused=fused)
-        elif optimizer == "adamw":
-            self._torch = torch.optim.AdamW(groups, fused=fused)
-        else:
-            self._torch = torch.optim.Adam(groups, fused=fused)
+        more = {"momentum": momentum} if optimizer == "sgd" else {}
+        self._torch: torch.optim.Optimizer = OPTIMIZERS[optimizer](groups, fused=fused, **more)
 
     def zero_grad(self) -> None:
         self._torch.zero_grad()

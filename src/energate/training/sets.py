@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from energate.autoencoder import Autoencoder
-from energate.training.labels import LabelRows, LabelTraining
+from energate.training.labels import LabelRows, LabelSets, LabelTraining
 from energate.training.loop import History
 from energate.units import CovarianceUnits, GatedUnits, project
 
@@ -33,21 +33,6 @@ VALID_VALUES = 2**22  # scores at once in validation
 SET_NLL = 0.3  # weight of the likelihood of label vectors, per label, beside that of single labels
 OBJECTIVES = ("hamming", "subset")
 TINY = 1e-6
-
-
-@dataclass(frozen=True)
-class LabelSets:
-    """The different label vectors of some rows: Y (S, L) of 0 and 1, how often each came, and which each row has."""
-
-    Y: Tensor
-    count: Tensor  # (S,)
-    of_row: Tensor  # (N,)
-
-    @classmethod
-    def of(cls, labels: Tensor) -> "LabelSets":
-        """The label vectors of rows (N, L)."""
-        Y, of_row, count = torch.unique(labels, dim=0, return_inverse=True, return_counts=True)
-        return cls(Y, count.to(labels.dtype), of_row)
 
 
 class Neighbours(NamedTuple):

@@ -1,4 +1,4 @@
-"""`search`: hyper-parameters of a classifier, many configurations trained as one program.
+"""`search`: hyper-parameters of a classifier by optuna, many configurations trained as one program.
 
 Configurations that differ only in what steps training (`PER_MEMBER`: learning rates, weight decay, noise level,
 generative weight) are members of one model; others are grouped, one program for each group.
@@ -18,18 +18,17 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from energate.errors import InputError, MissingExtraError, require
+from energate.errors import InputError, require
 from energate.estimators import EnergyClassifier
 from energate.estimators.classifier import MIN_VALIDATION_ROWS, PER_MEMBER
 from energate.estimators.edge import draw_seed
-from energate.tuning._programs import Trainer
+from energate.estimators.together import Config
 from energate.tuning._space import DEFAULT_SPACE, Space, plain, read_space
-from energate.tuning._stores import Config, Plan, Store, Trial, open_store, stored_by, stored_seed
+from energate.tuning._study import KEY, SAMPLER, SAMPLERS, Plan, Study, Trainer, Trial, open_storage, stored_attributes
 
 __all__ = ["DEFAULT_SPACE", "SearchResult", "Trial", "search"]
 
 OBJECTIVES = ("log_loss", "error")
-SAMPLERS = ("auto", "optuna", "random")
 GENERATIVE_WEIGHT = 0.1  # in the place of "auto", which asks for several members
 NOT_COMPARED = ("device", "random_state", "verbose", "warm_start")  # a search may go on with others
 
@@ -86,16 +85,31 @@ def search(
     objective : ``"log_loss"`` or ``"error"`` of the rows held out, the same rows for every trial.
     storage : an SQLite file.  A search that was stopped or killed goes on from it; one process at a time.
     study_name : its name in the file.
-    sampler : ``"optuna"``, ``"random"``, or ``"auto"``: optuna where it is installed.
+    sampler : ``"optuna"``, its tree-structured Parzen estimator; ``"random"``; or ``"auto"``: that of the search in
+        ``storage``, otherwise optuna's.
     random_state : of sampling, splitting and training; None is the estimator's.
     progress : show a bar where standard error is a terminal.
     timeout : seconds after which no more trials begin.
     """
     _check(estimator, n_trials, n_together, objective, sampler, timeout)
-    path = _path(storage)
-    kind = _sampler(sampler, path)
+    optuna = require("optuna", "tune")
     base = estimator.get_params(deep=False)
-    seed = _seed(base["random_state"] if random_state is None else random_state, path, study_name)
+    random_state = base["random_state"] if random_state is None else random_state
+    with open_storage(optuna, _path(storage)) as store:
+        known = stored_attributes(optuna, store, study_name)
+        sampler = _sampler(sampler, known.get(SAMPLER), storage)
+        seed = _seed(random_state, known.get(KEY))
+        plan, trainer = _plan(base, seed, space, objective, (X, y, sample_weight))
+        study = Study(optuna, store, plan, study_name, sampler)
+        with _bar(progress, n_trials) as show:
+            _run(study, trainer, n_trials, n_together, timeout, show)
+        return _result(study, trainer)
+
+
+def _plan(
+    base: Config, seed: int, space: Space | None, objective: str, data: tuple[Any, Any, Any]
+) -> tuple[Plan, Trainer]:
+    """What is searched, and what trains it, after a check of everything."""
     base = {**base, "random_state": seed, "warm_start": False}
     base["generative_weight"] = _one_member(base)
     if space is None:
@@ -108,45 +122,41 @@ def search(
         added = {"n_factors": config["n_hidden"]} if follows else {}
         return {"generative_weight": base["generative_weight"], **config, **added}
 
-    _hold_out(EnergyClassifier(**base), X, y, sample_weight)
+    _hold_out(EnergyClassifier(**base), *data)
     first = complete({name: base[name] for name in dimensions})
     fixed = {name: plain(base[name]) for name in sorted(base) if name not in NOT_COMPARED}
     fingerprint = {
         "estimator": f"EnergyClassifier {json.dumps(fixed)}",
         "space": json.dumps({name: dimension.describe() for name, dimension in dimensions.items()}),
-        "data": _digest(X, y, sample_weight),
+        "data": _digest(*data),
         "objective": objective,
         "seed": str(seed),
     }
-    trainer = Trainer(base, X, y, sample_weight, objective)
-    with open_store(kind, Plan(dimensions, first, complete, fingerprint, seed), path, study_name) as store:
-        with _bar(progress, n_trials) as show:
-            _run(store, trainer, n_trials, n_together, timeout, show)
-        return _result(store, trainer)
+    return Plan(dimensions, first, complete, fingerprint, seed), Trainer(base, *data, objective)
 
 
-def _run(store: Store, trainer: Trainer, n_trials: int, n_together: int, timeout: float | None, show: "_Show") -> None:
-    began, finished = time.monotonic(), store.finished()
+def _run(study: Study, trainer: Trainer, n_trials: int, n_together: int, timeout: float | None, show: "_Show") -> None:
+    began, finished = time.monotonic(), study.finished()
     show(finished)
     while len(finished) < n_trials:
         if finished and timeout is not None and time.monotonic() - began > timeout:
             return
-        numbers = store.ask(min(n_together, n_trials - len(finished)))
-        for program in trainer.programs({number: store.config(number) for number in numbers}):
-            store.tell(trainer.run(program))
-            finished = store.finished()
+        numbers = study.ask(min(n_together, n_trials - len(finished)))
+        for trials in trainer.run([(number, study.config(number)) for number in numbers]):
+            study.tell(trials)
+            finished = study.finished()
             show(finished)
 
 
-def _result(store: Store, trainer: Trainer) -> SearchResult:
-    trials = store.finished()
+def _result(study: Study, trainer: Trainer) -> SearchResult:
+    trials = study.finished()
     best = min(trials, key=lambda trial: (trial.value, trial.number))
     if best.state == "failed":
         raise InputError(f"All {len(trials)} trials failed, the first so: {trials[0].error}")
     if trainer.best is None or trainer.best[0].number != best.number:
         # Found by a process that is gone: the program that held it, run again, gives it back.
         trainer.best = None
-        trainer.train({number: store.config(number) for number in best.together}, keep=best.number)
+        trainer.train([(number, study.config(number)) for number in best.together], keep=best.number)
     assert trainer.best is not None
     return SearchResult(trainer.best[1], best.params, best.value, trials)
 
@@ -164,7 +174,7 @@ def _check(estimator: Any, n_trials: int, n_together: int, objective: str, sampl
     for name, count in (("n_trials", n_trials), ("n_together", n_together)):
         if not isinstance(count, int | np.integer) or count < 1:
             raise InputError(f"`{name}` must be a whole number of at least 1; got {count!r}.")
-    for name, value, names in (("objective", objective, OBJECTIVES), ("sampler", sampler, SAMPLERS)):
+    for name, value, names in (("objective", objective, OBJECTIVES), ("sampler", sampler, ("auto", *SAMPLERS))):
         if value not in names:
             raise InputError(f"`{name}` must be one of {', '.join(names)}; got {value!r}.")
     if timeout is not None and not timeout > 0:
@@ -181,29 +191,19 @@ def _path(storage: str | os.PathLike[str] | None) -> Path | None:
     return path
 
 
-def _sampler(sampler: str, path: Path | None) -> str:
+def _sampler(sampler: str, stored: str | None, storage: Any) -> str:
     """The sampler to use; a search that is in a file already goes on with its own."""
-    if sampler == "optuna":
-        require("optuna", "tune")
-    stored = stored_by(path)
     if stored is not None and sampler not in ("auto", stored):
-        raise InputError(f"`storage` {path} was written by sampler={stored!r}; got {sampler!r}. Give another path.")
-    if sampler != "auto":
-        return sampler
-    if stored is not None:
-        return stored
-    try:
-        require("optuna", "tune")
-    except MissingExtraError:
-        return "random"
-    return "optuna"
+        raise InputError(
+            f"The search in `storage` {storage} was written by sampler={stored!r}; got {sampler!r}. Give another path."
+        )
+    return (stored or "optuna") if sampler == "auto" else sampler
 
 
-def _seed(random_state: Any, path: Path | None, study_name: str) -> int:
+def _seed(random_state: Any, stored: dict[str, str] | None) -> int:
     if isinstance(random_state, int | np.integer):
         return int(random_state)
-    stored = stored_seed(path, study_name) if random_state is None else None
-    return draw_seed(random_state) if stored is None else stored
+    return draw_seed(random_state) if stored is None or random_state is not None else int(stored["seed"])
 
 
 def _one_member(base: Config) -> float:

@@ -52,9 +52,6 @@ class Choices:
     values: tuple[Any, ...]
     labels: tuple[Any, ...]
 
-    def draw(self, rng: np.random.Generator) -> Any:
-        return self.values[rng.integers(len(self.values))]
-
     def suggest(self, trial: Any, name: str) -> Any:
         return self.value(trial.suggest_categorical(name, self.labels))
 
@@ -76,19 +73,6 @@ class Range:
     high: float
     log: bool
     whole: bool
-
-    def draw(self, rng: np.random.Generator) -> float:
-        if not self.log:
-            return (
-                int(rng.integers(int(self.low), int(self.high) + 1))
-                if self.whole
-                else float(rng.uniform(self.low, self.high))
-            )
-        # A whole number stands for the half on either side of it, so that the ends are as likely as the rest.
-        half = 0.5 if self.whole else 0.0
-        found = math.exp(rng.uniform(math.log(self.low - half), math.log(self.high + half)))
-        found = min(max(round(found) if self.whole else found, self.low), self.high)
-        return int(found) if self.whole else float(found)
 
     def suggest(self, trial: Any, name: str) -> float:
         suggest = trial.suggest_int if self.whole else trial.suggest_float

@@ -1,0 +1,299 @@
+"""Trials: where they come from and are kept, a study of optuna; and how they are trained, several as one program.
+
+A search may be killed at any time.  What was told is kept; what was only asked for is asked for again.
+"""
+
+import contextlib
+import math
+import sqlite3
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from energate.errors import InputError
+from energate.estimators import EnergyClassifier
+from energate.estimators.together import Config, member_logits, merged, or_each_alone, programs
+from energate.training import History
+from energate.training.calibration import negative_log_likelihood
+from energate.training.classes import LabelledRows
+from energate.tuning._space import Dimensions, plain
+
+Fingerprint = dict[str, str]
+Numbered = tuple[int, Config]
+ABOUT, KEY, SAMPLER = "energate", "fingerprint", "sampler"
+OLD_TABLE, OPTUNA_TABLE = "energate_trials", "studies"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One configuration that was tried.
+
+    ``value`` is infinite where ``state`` is ``"failed"`` instead of ``"complete"``; ``error`` then says why.
+    ``together`` holds the numbers of the trials trained in one program with it, itself among them, in their order,
+    and ``seconds`` is its share of the time of that program.
+    """
+
+    number: int
+    params: Config
+    value: float
+    seconds: float
+    state: str
+    together: tuple[int, ...]
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a study must know of a search: the space, trial 0, the rest of a configuration, and what must not change."""
+
+    dimensions: Dimensions
+    first: Config  # trial 0: the estimator as it came
+    complete: Callable[[Config], Config]  # adds what follows from the parameters in the space
+    fingerprint: Fingerprint
+    seed: int
+
+
+# --- the study ---------------------------------------------------------------------------------------------------
+
+
+def _parzen(optuna: Any, seed: int) -> Any:
+    """Parameters are modelled one by one: trial 0, the estimator as it came, may lie outside the space in some."""
+    return optuna.samplers.TPESampler(seed=seed, multivariate=False, constant_liar=True)
+
+
+def _random(optuna: Any, seed: int) -> Any:
+    return optuna.samplers.RandomSampler(seed=seed)
+
+
+#: samplers by name
+SAMPLERS = {"optuna": _parzen, "random": _random}
+
+
+@contextlib.contextmanager
+def _quiet(optuna: Any) -> Iterator[None]:
+    """Without optuna's lines per trial and its warnings of arguments that may change."""
+    level = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            yield
+    finally:
+        optuna.logging.set_verbosity(level)
+
+
+@contextlib.contextmanager
+def open_storage(optuna: Any, path: Path | None) -> Iterator[Any]:
+    """Optuna's storage in an SQLite file, or without a path in memory; files of others are refused."""
+    if path is None:
+        yield optuna.storages.InMemoryStorage()
+        return
+    if path.exists():
+        _check_tables(path)
+    with _quiet(optuna):
+        storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
+    try:
+        yield storage
+    finally:
+        storage.remove_session()
+        storage.engine.dispose()
+
+
+def _check_tables(path: Path) -> None:
+    try:
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    except sqlite3.DatabaseError as error:
+        raise InputError(f"`storage` {path} is no SQLite file ({error}). Give another path.") from error
+    if OLD_TABLE in tables:
+        raise InputError(
+            f"`storage` {path} was written by the random search of an older energate, which this one cannot go on "
+            "with. Give another path."
+        )
+    if tables and OPTUNA_TABLE not in tables:
+        raise InputError(f"`storage` {path} is a database of something else. Give another path.")
+
+
+def stored_attributes(optuna: Any, storage: Any, study_name: str) -> dict[str, Any]:
+    """What a study that is already in a storage says of itself; nothing for one that is not."""
+    with _quiet(optuna):
+        found = [study for study in optuna.get_all_study_summaries(storage) if study.study_name == study_name]
+    return dict(found[0].user_attrs) if found else {}
+
+
+class Study:
+    """A source of configurations that remembers results."""
+
+    def __init__(self, optuna: Any, storage: Any, plan: Plan, study_name: str, sampler: str) -> None:
+        self.optuna, self.plan, self.sampler = optuna, plan, sampler
+        self.asked: dict[int, Any] = {}
+        states = optuna.trial.TrialState
+        with _quiet(optuna):
+            self.study = optuna.create_study(storage=storage, study_name=study_name, load_if_exists=True)
+            trials, found = self.study.get_trials(deepcopy=False), self.study.user_attrs.get(KEY)
+            if found is None and trials:
+                raise InputError(f"The study {study_name!r} in `storage` is not from here. Give another `study_name`.")
+            if found is not None:
+                _check_same(found, plan, study_name)
+            self.study.set_user_attr(KEY, plan.fingerprint)
+            self.study.set_user_attr(SAMPLER, sampler)
+            for trial in trials:
+                if trial.state == states.RUNNING:  # its process was killed
+                    self.study.tell(trial.number, state=states.FAIL)
+            alive = [trial for trial in trials if trial.state in (states.COMPLETE, states.WAITING)]
+            if not any(trial.user_attrs.get("first") for trial in alive):
+                inside = {name: plain(plan.first[name]) for name in plan.dimensions if self._inside(name)}
+                self.study.enqueue_trial(inside, user_attrs={"first": True})
+
+    def _inside(self, name: str) -> bool:
+        return self.plan.dimensions[name].holds(self.plan.first[name])
+
+    def _config(self, trial: Any) -> Config:
+        if trial.user_attrs.get("first"):
+            return self.plan.first
+        return self.plan.complete(
+            {name: dimension.value(trial.params[name]) for name, dimension in self.plan.dimensions.items()}
+        )
+
+    def finished(self) -> list[Trial]:
+        """What was told, by number."""
+        states = [self.optuna.trial.TrialState.COMPLETE]
+        return [
+            Trial(
+                trial.number,
+                self._config(trial),
+                trial.value,
+                about["seconds"],
+                "complete" if math.isfinite(trial.value) else "failed",
+                tuple(about["together"]),
+                about["error"],
+            )
+            for trial in self.study.get_trials(deepcopy=False, states=states)
+            for about in [trial.user_attrs[ABOUT]]
+        ]
+
+    def config(self, number: int) -> Config:
+        """The configuration of a trial that was asked for."""
+        return self._config(self.study.get_trials(deepcopy=False)[number])
+
+    def ask(self, n: int) -> list[int]:
+        """Numbers of ``n`` new trials."""
+        numbers = []
+        with _quiet(self.optuna):
+            for _ in range(n):
+                # A sampler of its own for every trial: a search that was stopped goes on as if it had not been.
+                n_before = len(self.study.get_trials(deepcopy=False))
+                seed = int(np.random.SeedSequence([self.plan.seed, n_before]).generate_state(1)[0])
+                self.study.sampler = SAMPLERS[self.sampler](self.optuna, seed)
+                trial = self.study.ask()
+                first = trial.user_attrs.get("first", False)
+                for name, dimension in self.plan.dimensions.items():
+                    if not first or self._inside(name):
+                        dimension.suggest(trial, name)
+                self.asked[trial.number] = trial
+                numbers.append(trial.number)
+        return numbers
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Keep results; returns when they are on the disk."""
+        with _quiet(self.optuna):
+            for trial in trials:
+                about = {"seconds": trial.seconds, "together": trial.together, "error": trial.error}
+                asked = self.asked.pop(trial.number)
+                asked.set_user_attr(ABOUT, about)
+                self.study.tell(asked, trial.value)
+
+
+def _check_same(found: Fingerprint, plan: Plan, study_name: str) -> None:
+    changed = [name for name, value in plan.fingerprint.items() if found.get(name) != value]
+    if changed:
+        details = "; ".join(f"{name}: stored {found.get(name)}, now {plan.fingerprint[name]}" for name in changed)
+        raise InputError(
+            f"The study {study_name!r} in `storage` belongs to another search: its {', '.join(changed)} differs. "
+            f"Go on with what it was made with, or give another `storage` or `study_name`. {details[:1500]}"
+        )
+
+
+# --- training ----------------------------------------------------------------------------------------------------
+
+
+class Trainer:
+    """Trains configurations, several as the members of one classifier, and keeps the best estimator."""
+
+    def __init__(self, base: Config, X: Any, y: Any, sample_weight: Any, objective: str) -> None:
+        self.base, self.data, self.objective = base, (X, y, sample_weight), objective
+        self.best: tuple[Trial, EnergyClassifier] | None = None
+
+    def run(self, configs: Sequence[Numbered]) -> Iterator[list[Trial]]:
+        """Train configurations, program by program; one that fails spoils no other."""
+        for program in programs([{"units": self.base["units"], **config} for _, config in configs]):
+            yield or_each_alone([configs[i] for i in program], self.train, _failed)
+
+    def train(self, configs: Sequence[Numbered], keep: int | None = None) -> list[Trial]:
+        """Train configurations as one program; ``keep`` is the number of the one to keep, else it is the best."""
+        began = time.perf_counter()
+        lead = EnergyClassifier(**self.base).set_params(**merged([config for _, config in configs]))
+        train, valid, seed = lead._prepare(*self.data)
+        assert valid is not None  # the split depends on nothing that a space may hold
+        lead._train(train, valid, seed)
+        values = _measure(lead, valid, self.objective)
+        seconds, together = (time.perf_counter() - began) / len(configs), tuple(number for number, _ in configs)
+        trials = []
+        for c, (number, config) in enumerate(configs):
+            trial = Trial(number, config, values[c], seconds, "complete", together)
+            if not math.isfinite(values[c]):
+                error = f"The {self.objective} of the rows held out is not finite."
+                trial = replace(trial, value=math.inf, state="failed", error=error)
+            trials.append(trial)
+            better = self.best is None or (trial.value, number) < (self.best[0].value, self.best[0].number)
+            if number == keep or (keep is None and trial.state == "complete" and better):
+                self.best = trial, self._alone(lead, c, config, valid)
+        return trials
+
+    def _alone(self, lead: EnergyClassifier, c: int, config: Config, valid: LabelledRows) -> EnergyClassifier:
+        """Member c as an estimator of its own, as `fit` would leave it."""
+        alone = EnergyClassifier(**self.base).set_params(**config)
+        for name in ("classes_", "scaler_", "n_features_in_", "feature_names_in_", "n_rounds_"):
+            if name in vars(lead):
+                setattr(alone, name, getattr(lead, name))
+        alone.generative_weights_ = lead.generative_weights_[c : c + 1]
+        alone.history_ = {stage: _one(history, c) for stage, history in lead.history_.items()}
+        alone.model_ = lead.model_.member(c).float()  # as `_settle` finds it after training
+        alone._settle(valid)
+        return alone
+
+
+def _failed(config: Numbered, error: Exception, seconds: float) -> Trial:
+    number, params = config
+    return Trial(number, params, math.inf, seconds, "failed", (number,), str(error))
+
+
+def _measure(lead: EnergyClassifier, valid: LabelledRows, objective: str) -> list[float]:
+    """The objective of every member, as it is calibrated, on the rows held out."""
+    logits = member_logits(lead, valid.v).double().cpu()  # (C, N, K)
+    labels, weight = valid.labels.cpu(), valid.weight.double().cpu()
+    if objective == "error":
+        wrong = (logits.argmax(-1) != labels).double().masked_fill(~torch.isfinite(logits).all(-1), torch.nan)
+        return [float(member @ weight / weight.sum()) for member in wrong]
+    zero = logits.new_zeros(logits.shape[-1])
+    return [float(negative_log_likelihood(zero, member, labels, weight) / weight.sum()) for member in logits]
+
+
+def _one(history: History, c: int) -> History:
+    """What happened to one of several members."""
+    if history.loss and not history.loss[0].ndim:
+        return history
+    return replace(
+        history,
+        loss=[losses[c] for losses in history.loss],
+        validation=[losses[c] for losses in history.validation],
+        best=None if history.best is None else history.best[c],
+        best_epoch=None if history.best_epoch is None else history.best_epoch[c],
+        diverged=None if history.diverged is None else history.diverged[c],
+    )
