@@ -224,7 +224,7 @@ def _trajectory(model: Any, form: RowsOf, n_features: int, n_classes: int) -> Op
         return views.trajectory(model, form.matrix([row])[0], n_steps=n_steps, of=of)
 
     most = max(1, min(MOST_STEPS, MOST_VALUES // n_features))
-    number = Annotated[Whole, Field(ge=0, le=n_classes - 1)] | None if n_classes else None
+    number: Any = Annotated[Whole, Field(ge=0, le=n_classes - 1)] | None if n_classes else type(None)
     start = body(
         "Start",
         row=(form.kind, ...),
