@@ -343,7 +343,7 @@ def test_rows_that_cannot_be_used_are_refused() -> None:
         model.fit(X, np.zeros(30))
     with pytest.raises(ValueError, match="NaN"):
         model.fit(np.where(X > 5, np.nan, X), y)
-    with pytest.raises(ValueError, match="non-zero|more than 0"):
+    with pytest.raises(ValueError, match=r"non-zero|more than 0"):
         model.fit(X, y, sample_weight=np.zeros(30))
     with pytest.raises(ValueError, match="features"):
         model.fit(X, y).predict(X[:, :2])
