@@ -43,7 +43,7 @@ def walked(run: Callable[[], object]) -> list[tuple[str, str]]:
             run()
     finally:
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
     return list(found.values())
 
 

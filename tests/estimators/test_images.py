@@ -183,6 +183,7 @@ def test_scikit_learn_finds_no_fault() -> None:
     assert len(results) > 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bound", "parameters"), [(0.03, {}), (0.05, {"pooling": "mean", "max_epochs": 40}), (0.03, {"n_blocks": 0})]
 )

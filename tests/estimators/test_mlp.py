@@ -345,7 +345,7 @@ def test_it_is_not_fitted_before_training_ends() -> None:
 def test_errors_on_published_sets_stay_low(name: str, bound: float) -> None:
     data = load_multilabel(name)
     train, valid, _ = split_rows(len(data.X), 100)
-    model = LabelMLP(device="cpu", random_state=100).fit(data.X[train], data.Y[train])
+    model = LabelMLP(n_members=2, device="cpu", random_state=100).fit(data.X[train], data.Y[train])
     assert (model.predict(data.X[valid]) != data.Y[valid]).mean() < bound
 
 

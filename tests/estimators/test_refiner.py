@@ -281,6 +281,7 @@ def test_the_same_random_state_gives_the_same_result_twice() -> None:
     np.testing.assert_array_equal(first, second)
 
 
+@pytest.mark.slow
 def test_the_default_base_is_a_network_of_our_own() -> None:
     X, Y = rows(100)
     model = EnergyRefiner(**QUICK, cv=2).fit(X, Y)

@@ -108,6 +108,7 @@ def test_without_far_noise_covariance_units_may_like_what_is_far_away() -> None:
     assert auc(EnergyScorer("covariance", random_state=0).fit(X), X, outliers) > 0.99
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("units", KINDS)
 def test_one_digit_against_the_others(units: str) -> None:
     X, y = load_digits(return_X_y=True)

@@ -937,6 +937,7 @@ for name in ("model", "model.zip", "two steps"):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs fork and SIGKILL")
 def test_a_killed_save_leaves_the_old_model_or_the_new_one(tmp_path: Path) -> None:
     command = [sys.executable, "-c", KILLED, str(tmp_path)]

@@ -495,7 +495,7 @@ def test_a_file_that_ends_too_soon_is_refused(tmp_path: Path) -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(st.floats(allow_infinity=False), min_size=1))
+@given(st.lists(st.floats(-1e308, 1e308) | st.just(math.nan), min_size=1))
 def test_what_a_model_computed_is_written_as_text_with_ten_digits(numbers: list[float]) -> None:
     computed = {"a": np.array(numbers), "b": np.arange(len(numbers)), "c": np.array(["x"] * len(numbers))}
     found = as_printed(computed, ".csv")
@@ -506,3 +506,5 @@ def test_what_a_model_computed_is_written_as_text_with_ten_digits(numbers: list[
     assert found["b"] is computed["b"]
     assert found["c"] is computed["c"]
     assert as_printed(computed, ".parquet") is computed
+    extreme = np.array([np.finfo(float).max, np.inf, -np.inf])
+    np.testing.assert_array_equal(as_printed({"a": extreme}, ".arff")["a"], extreme)

@@ -243,6 +243,7 @@ def rows_of(file: Path, query: str) -> int:
         return connection.execute(query).fetchone()[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_killed_search_goes_on(sampler, tmp_path) -> None:
     file = tmp_path / "search.db"

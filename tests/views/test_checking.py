@@ -241,6 +241,7 @@ def test_a_function_as_units_is_named(tmp_path: Path) -> None:
         assert "a function of Python, UntiedUnits, as `units`, which is not in its file" in refused(*command)
 
 
+@pytest.mark.slow
 def test_the_command_as_a_process(saved: dict[str, Path]) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "energate", "check", str(saved["scorer"])]

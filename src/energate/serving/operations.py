@@ -93,7 +93,7 @@ def _trajectory(view: View, form: RowsOf) -> Operation:
 
     n_classes = len(view.labels)
     most = max(1, min(MOST_STEPS, MOST_VALUES // view.n_features))
-    number = Annotated[Whole, Field(ge=0, le=n_classes - 1)] | None if n_classes else None
+    number: Any = Annotated[Whole, Field(ge=0, le=n_classes - 1)] | None if n_classes else type(None)
     start = body(
         "Start",
         row=(form.kind, ...),

@@ -1,5 +1,6 @@
 """Tables to disk, a batch of rows at a time, in the format that the file's suffix says."""
 
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -71,8 +72,13 @@ def _rounded(values: Any) -> Any:
     scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(size, where=usual, out=np.zeros_like(size))))
     rounded = np.where(usual, np.round(np.where(usual, values, 0.0) * scale) / scale, values)
     others = np.flatnonzero(~usual)
-    rounded[others] = [float(f"{value:.{DIGITS}g}") for value in values[others].tolist()]
+    rounded[others] = [_short(value) for value in values[others].tolist()]
     return rounded + 0.0  # -0.0 becomes 0.0
+
+
+def _short(value: float) -> float:
+    found = float(f"{value:.{DIGITS}g}")
+    return value if math.isinf(found) else found  # the largest numbers would be rounded up to infinity
 
 
 def _arrow(values: Any) -> Any:
