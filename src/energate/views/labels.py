@@ -67,8 +67,7 @@ class LabelMLPView(View):
         }
 
     def draw(self, n_rows: int, seed: int) -> dict[str, Array]:
-        unit = self.model.scaling == "unit"
-        return {"X": drawn(np.random.RandomState(seed), self.model.scaler_, n_rows, unit)}
+        return drawn(n_rows, seed, self.model.scaling == "unit", X=self.model.scaler_)
 
     def fields(self, rows: dict[str, Array], seed: int) -> Iterator[Field]:
         raise InputError(self.checked())

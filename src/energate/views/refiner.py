@@ -120,9 +120,9 @@ class EnergyRefinerView(View):
 
     def draw(self, n_rows: int, seed: int) -> dict[str, Array]:
         model, random = self.model, np.random.RandomState(seed)
-        X = drawn(random, model.scaler_, n_rows, unit=False)
-        wanted = np.random.RandomState(seed).normal(scale=3, size=(n_rows, len(model.slope_)))
-        return {"X": X, "scores": (wanted - model.offset_) / np.where(np.abs(model.slope_) > 1e-3, model.slope_, 1.0)}
+        wanted = random.normal(scale=3, size=(n_rows, len(model.slope_)))
+        scores = (wanted - model.offset_) / np.where(np.abs(model.slope_) > 1e-3, model.slope_, 1.0)
+        return {**drawn(n_rows, seed, unit=False, X=model.scaler_), "scores": scores}
 
     def fields(self, rows: dict[str, Array], seed: int) -> Iterator[Field]:
         autoencoder = in_double(self.model.refinement.autoencoder(self.model.model_))

@@ -377,7 +377,7 @@ def apply_table(
     """
     began = time.monotonic()
     known = model if isinstance(model, TableModel) else TableModel(model, columns)
-    asked = _command(known, command, base)
+    asked, labels = _command(known, command, base), known.labels()
     source = open_table(path, part)
     taken = known.match(source)
     target = Path(output) if isinstance(output, str | os.PathLike) else None
@@ -392,7 +392,7 @@ def apply_table(
         open_writer(kind, file, source) as writer,  # type: ignore[arg-type]
     ):
         for batch, X, beside in known.rows(source, taken, base):
-            said = _as_columns(asked, asked.compute(X, **beside), known.labels(), leave_out, prefix)
+            said = _as_columns(asked, asked.compute(X, **beside), labels, leave_out, prefix)
             if not new:
                 new = list(said)
                 _check_clash(new, source.names, prefix)
