@@ -20,7 +20,7 @@ from energate.estimators.refiner import T_LIMIT
 from energate.training.sets import SetModel, neighbours
 from energate.views.accounts import LabelAccount
 from energate.views.graphs import Graph, Scaling, near, no_ties, two_best
-from energate.views.labels import LabelsGraph, labels_of, predicted
+from energate.views.labels import LabelsGraph, predicted, task_and_labels
 from energate.views.view import Beside, Command, Course, Field, Output, Trained, View, drawn, in_double, register
 
 BLOCK = 16  # rows of a graph at once
@@ -45,11 +45,11 @@ class EnergyRefinerView(View):
 
     @property
     def task(self) -> str:
-        return labels_of(self.model, len(self.model.slope_))[0]
+        return task_and_labels(self.model, len(self.model.slope_))[0]
 
     @property
     def labels(self) -> Sequence[Any]:
-        return labels_of(self.model, len(self.model.slope_))[1]
+        return task_and_labels(self.model, len(self.model.slope_))[1]
 
     @property
     def has_base(self) -> bool:
@@ -182,7 +182,7 @@ class Ascent(nn.Module):
         return model.visible.f(state.t)[0]
 
 
-class BaseScores(nn.Module):
+class BaseGraph(nn.Module):
     """What a `LabelMLP` gives its refiner: scores of the labels that it knows, and the others as they always were."""
 
     def __init__(self, model: EnergyRefiner) -> None:
@@ -209,7 +209,7 @@ class RefinerGraph(nn.Module):
 
     def __init__(self, model: EnergyRefiner, with_base: bool) -> None:
         super().__init__()
-        self.base = BaseScores(model) if with_base else None
+        self.base = BaseGraph(model) if with_base else None
         self.scaling = Scaling(model.scaler_, unit=False, limited=False)
         self.register_buffer("slope", torch.as_tensor(model.slope_))
         self.register_buffer("offset", torch.as_tensor(model.offset_))
