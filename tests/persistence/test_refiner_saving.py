@@ -26,7 +26,7 @@ from energate import EnergyRefiner, EnergyScorer, InputError, LabelMLP, load, sa
 from energate.errors import MissingExtraError
 from energate.paper.baselines import svm_labels
 from energate.persistence import _moved
-from energate.persistence._config import checksum, dump, parse, seal
+from energate.persistence.archive import checksum, dump, parse, seal
 
 X, Y = rows(200)
 SUBSET: dict[str, Any] = {**QUICK, "objective": "subset", "cv": 2}

@@ -129,21 +129,16 @@ class View(ABC):
         if "feature_names_in_" in vars(model):  # rows without names would make scikit-learn warn on every call
             self.model = copy.copy(model)
             del self.model.feature_names_in_
+        self.n_features = int(model.n_features_in_)
 
     def rows(self, X: Any) -> Array:
         """Rows as the estimator takes them, checked: (n, d)."""
         plain = isinstance(X, np.ndarray | list | tuple)
         return validate_data(self.model if plain else self.named, X, dtype=np.float64, reset=False)
 
-    @property
-    def n_features(self) -> int:
-        """Columns of X."""
-        return int(self.model.n_features_in_)
-
     def label_names(self, columns: Any = None) -> list[str]:
         """The names of classes or labels; ``columns`` of a table may know those of labels."""
-        known = columns.labels if columns is not None and self.task == "multilabel" else None
-        return [str(name) for name in known or self.labels]
+        return [str(name) for name in (columns and columns.labels) or self.labels]
 
     # --- what each kind says ---------------------------------------------------------------------
 
@@ -249,10 +244,11 @@ def unscaled(scaler: Scaler, rows: Array) -> Array:
     return rows * scaler.size + scaler.offset
 
 
-def drawn(random: np.random.RandomState, scaler: Scaler, n_rows: int, unit: bool) -> Array:
-    """Rows around the scale of training: (n, d)."""
-    shape = (n_rows, len(scaler.size))
-    return unscaled(scaler, random.uniform(size=shape) if unit else random.normal(size=shape))
+def drawn(n_rows: int, seed: int, unit: bool, **scalers: Scaler) -> dict[str, Array]:
+    """Rows around the scale of training, (n, d), for each input by its name."""
+    random = np.random.RandomState(seed)
+    draw = random.uniform if unit else random.normal
+    return {name: unscaled(scaler, draw(size=(n_rows, len(scaler.size)))) for name, scaler in scalers.items()}
 
 
 def in_double(autoencoder: Autoencoder) -> Autoencoder:
