@@ -17,8 +17,7 @@ from energate.estimators.progress import watching
 from energate.estimators.together import merged, or_each_alone, programs
 from energate.paper import TABLES, run, work
 from energate.paper import systems as columns
-from energate.paper.cell import write_json
-from energate.paper.parts import Attempt
+from energate.paper.cell import Attempt, write_json
 from energate.paper.plan import PROFILES
 from energate.paper.printed import PrintedCovarianceUnits, printed_units
 from energate.paper.spaces import PRINTED_SIZE, VARIANTS, space, variant_of

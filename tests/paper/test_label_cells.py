@@ -12,9 +12,8 @@ from standin import counts, strict
 
 from energate.datasets import make_correlated_labels, split_rows
 from energate.paper import TABLES, run, splits
-from energate.paper.cell import find_cell, write_cell
+from energate.paper.cell import find_cell, read_covariance, write_cell, written
 from energate.paper.measuring import covariance, measure_labels
-from energate.paper.parts import pack_covariance, read_covariance
 from energate.paper.plan import PROFILES
 from energate.paper.running import Agenda
 from energate.paper.spaces import label_space
@@ -87,7 +86,7 @@ def test_covariances_come_back_from_bytes() -> None:
     data = small()
     Y, p = data.Y.astype(float), np.random.default_rng(0).random(data.Y.shape)
     found = covariance(p, Y, data.names)
-    file = pack_covariance(found)
+    file = written(found)
     again = read_covariance(file, "covariance")
     for key, values in (("true", Y), ("predicted", p)):
         read = np.frombuffer(base64.b64decode(file[key]), np.uint8).reshape(5, 5).astype(float)

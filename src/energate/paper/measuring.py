@@ -17,7 +17,7 @@ from sklearn.metrics import confusion_matrix, f1_score
 
 from energate.datasets import Dataset
 from energate.measures import reliability
-from energate.paper.parts import Covariance, Curve, Energies, Filters, Mistake, Reliability
+from energate.paper.cell import Covariance, Curve, Energies, Filters, Mistake, Reliability
 from energate.paper.systems import Array, Labels, System, label_log_loss
 from energate.training import History
 

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from energate.datasets import load_multilabel, make_correlated_labels, split_rows
 from energate.paper import measuring
-from energate.paper.parts import Attempt, Config, provenance_of
+from energate.paper.cell import Attempt, Config, provenance_of
 from energate.paper.spaces import label_space
 from energate.paper.systems import LABEL_SYSTEMS, Array, Parts, choose
 

@@ -29,7 +29,7 @@ from energate.paper.baselines import (
     svm,
     svm_labels,
 )
-from energate.paper.parts import Attempt, Config
+from energate.paper.cell import Attempt, Config
 from energate.paper.plan import Table
 from energate.paper.printed import printed_units
 from energate.paper.spaces import ENERGY_UNITS, VARIANTS

@@ -24,8 +24,7 @@ from energate.errors import InputError
 from energate.estimators.edge import resolve_device
 from energate.estimators.progress import watching
 from energate.paper import measuring
-from energate.paper.cell import Cell, Search, find_search, write_cell, write_search
-from energate.paper.parts import Config, provenance_of
+from energate.paper.cell import Cell, Config, Search, find_search, provenance_of, write_cell, write_search
 from energate.paper.plan import Profile, Table
 from energate.paper.spaces import label_space, space, variant_of
 from energate.paper.splits import LabelData, Split, load_labels
