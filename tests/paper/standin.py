@@ -119,7 +119,7 @@ class Plain(Centre):
     """Neither random nor with probabilities or energies."""
 
     random = False
-    shown: ClassVar[dict[str, Any]] = {"log_proba": None, "curves": None}
+    shown: ClassVar[dict[str, Any]] = {"log_proba": None, "curves": False}
 
 
 class Asked:

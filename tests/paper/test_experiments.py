@@ -17,7 +17,7 @@ from energate.estimators.progress import watching
 from energate.estimators.together import merged, or_each_alone, programs
 from energate.paper import TABLES, run, work
 from energate.paper import systems as columns
-from energate.paper.cell import Attempt, write_json
+from energate.paper.cell import Attempt, write_json, written
 from energate.paper.plan import PROFILES
 from energate.paper.printed import PrintedCovarianceUnits, printed_units
 from energate.paper.spaces import PRINTED_SIZE, VARIANTS, space, variant_of
@@ -141,7 +141,7 @@ def test_without_log_losses_the_error_decides() -> None:
 
 
 def test_trials_are_strict_json() -> None:
-    failed = Attempt({"a": 1}, np.inf, np.nan, 0.1, "ValueError: no").as_json()
+    failed = written(Attempt({"a": 1}, np.inf, np.nan, 0.1, "ValueError: no"))
     assert failed == {
         "config": {"a": 1},
         "valid_error": None,
@@ -150,7 +150,7 @@ def test_trials_are_strict_json() -> None:
         "error": "ValueError: no",
         "status": "failed",
     }
-    assert Attempt({}, 1.0, None, 0.1).as_json()["status"] == "ok"
+    assert written(Attempt({}, 1.0, None, 0.1))["status"] == "ok"
 
 
 # --- systems ------------------------------------------------------------------------------------------------------
