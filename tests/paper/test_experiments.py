@@ -246,7 +246,8 @@ def test_an_ensemble_has_members_and_filters(parts: Parts) -> None:
     for weights, classes in filters.values():
         assert weights.shape == (18, 12)
         assert classes.tolist() == [0] * 6 + [1] * 6 + [2] * 6
-    assert set(system.curves(model)) == {"pretrain", "fine-tune"}
+    assert system.curves
+    assert set(model.history_) == {"pretrain", "fine-tune"}
     alone = system.fit(parts, {**TINY, "n_members": 1}, "cpu", 0)
     assert system.members(alone, parts.X_valid) == []
 
