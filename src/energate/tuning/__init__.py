@@ -267,5 +267,6 @@ def _bar(wanted: bool, n_trials: int) -> Iterator[_Show]:
         TextColumn("{task.fields[best]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, disable=not (wanted and console.is_terminal)) as progress:
+    progress = Progress(*columns, console=console)
+    with progress if wanted and console.is_terminal else contextlib.nullcontext():  # one that is not begun is silent
         yield _Show(progress, n_trials)
