@@ -28,7 +28,7 @@ from torch import Tensor
 
 from energate import Autoencoder, CovarianceUnits, EnergyClassifier, HiddenUnits, MeanUnits, corrupt, minimise
 from energate.training import row_batches
-from energate.training.classes import PRETRAIN_ROWS, Training
+from energate.training.classes import PRETRAIN_ROWS, rows_per_class
 
 K, D, UNITS = 10, 784, 300
 Data = tuple[NDArray[np.float64], NDArray[np.int64]]
@@ -91,7 +91,7 @@ def loop(kind: str, data: Data, epochs: int, device: str) -> list[Autoencoder]:
             seen = corrupt(rows, "gaussian", 0.3)
             return torch.stack([part.loss(rows, seen=seen).mean() for part in parts]).sum()
 
-        size = Training(batch_size=1000).rows_per_class(K, PRETRAIN_ROWS)
+        size = rows_per_class(1000, K, PRETRAIN_ROWS)
         parameters = [parameter for part in parts for parameter in part.parameters()]
         minimise(loss, parameters, row_batches(len(own), size, 0, device), epochs=epochs, learning_rate=3e-3)
         models += parts

@@ -93,7 +93,7 @@ def test_calibration_alone_and_fine_tuning_are_stages() -> None:
 def test_biases_are_calibrated_on_the_held_out_rows() -> None:
     X, y = blobs(600)
     model = EnergyClassifier(**QUICK).fit(X, y)
-    _, valid = model._split(X, y, np.ones(len(X)), int(np.random.RandomState(0).randint(2**31 - 1)))
+    _, valid, _ = EnergyClassifier(**QUICK)._prepare(X, y)  # the same split again
     valid = LabelledRows(valid.v.double(), valid.labels, valid.weight.double())
     p = torch.softmax(model.model_.logits(valid.v), 1)
     torch.testing.assert_close(p.sum(0).detach(), torch.bincount(valid.labels).double(), rtol=1e-4, atol=1e-3)

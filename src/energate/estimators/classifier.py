@@ -15,29 +15,8 @@ from torch import Tensor
 
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
-from energate.estimators.edge import (
-    MIN_CLASS_ROWS,
-    SCALINGS,
-    Array,
-    Estimator,
-    Examples,
-    LikingMixin,
-    UnitsBuilder,
-    any_class,
-    as_numbers,
-    auto_epochs,
-    build_units,
-    check_choices,
-    check_options,
-    draw_seed,
-    find_classes,
-    given_rows,
-    in_chunks,
-    per_member,
-    resolve_device,
-    settle,
-    weighted_rows,
-)
+from energate.estimators import edge
+from energate.estimators.edge import SCALINGS, Array, Estimator, Examples, LikingMixin, Scaler, UnitsBuilder, in_chunks
 from energate.estimators.progress import reporting, with_callbacks
 from energate.training import History
 from energate.training.classes import (
@@ -48,7 +27,7 @@ from energate.training.classes import (
     LabelledRows,
     Stages,
     Training,
-    sharp_rates,
+    rows_per_class,
     start_sharp,
     train_classes,
 )
@@ -172,17 +151,20 @@ class EnergyClassifier(
         """Check everything, and build the model: rows to train on, rows held out, and a seed."""
         if self.start_scale is not None and not self.start_scale > 0:
             raise InputError(f"`start_scale` must be None or above 0; got {self.start_scale!r}.")
-        check_options(self)
+        edge.check_options(self)
         known = vars(self).get("classes_", [])
-        given = given_rows(
+        given = edge.given_rows(
             self, X, y, sample_weight, self.class_weight, X_valid=X_valid, y_valid=y_valid, forget="liking_"
         )
         self.classes_: NDArray[Any] = given.classes
         if given.valid is not None and len(absent := np.setdiff1d(np.arange(len(self.classes_)), given.valid.labels)):
             raise InputError(f"`y_valid` must hold every class of `y`; {self.classes_[absent]} are missing.")
-        if not (self.warm_start and np.array_equal(known, self.classes_) and self._fits(len(given.rows.X))):
-            self._build(given.rows, given.seed)
-        return *given.tensors(self.scaler_, self.model_.B.device), given.seed
+        if self.warm_start and np.array_equal(known, self.classes_) and self._fits(len(given.rows.X)):
+            return *given.tensors(self.scaler_, self.model_.B.device), given.seed
+        self.scaler_: Scaler = SCALINGS[self.scaling](given.rows.X, given.rows.weight)
+        train, valid = given.tensors(self.scaler_, edge.resolve_device(self.device))
+        self._build(given.rows, given.seed)
+        return train, valid, given.seed
 
     @with_callbacks
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "EnergyClassifier":
@@ -193,11 +175,12 @@ class EnergyClassifier(
         first = "model_" not in vars(self)
         X, y = validate_data(self, X, y, dtype=np.float64, reset=first)
         if first:
-            self.classes_ = find_classes(y if classes is None else classes)
-        check_options(self)
-        rows = weighted_rows(X, y, self.classes_, sample_weight, self.class_weight)
-        seed = draw_seed(self.random_state)
+            self.classes_ = edge.find_classes(y if classes is None else classes)
+        edge.check_options(self)
+        rows = edge.weighted_rows(X, y, self.classes_, sample_weight, self.class_weight)
+        seed = edge.draw_seed(self.random_state)
         if first:
+            self.scaler_ = SCALINGS[self.scaling](rows.X, rows.weight)
             self._build(rows, seed)
         self.n_rounds_ += 1
         # A class without rows here gets one of weight 0: its reconstruction stays, other classes' rows push it away.
@@ -217,13 +200,12 @@ class EnergyClassifier(
         return same_members and self.model_.autoencoders[0].width == self.n_features_in_
 
     def _build(self, rows: Examples, seed: int) -> None:
-        self.scaler_ = SCALINGS[self.scaling](rows.X, rows.weight)
-        self.generative_weights_, device = self._weights(len(rows.X)), resolve_device(self.device)
+        self.generative_weights_ = self._weights(len(rows.X))
         sharp, generator = self._has_sharp_member(), torch.Generator().manual_seed(seed)
         self.model_ = self._model(generator)
         if sharp:
             start_sharp(self.model_, self.scaler_(rows.X), rows.weight, generator)
-        self.model_.to(device)
+        self.model_.to(edge.resolve_device(self.device))
         self.n_rounds_ = 0
 
     def _weights(self, n_rows: int) -> Array:
@@ -233,7 +215,7 @@ class EnergyClassifier(
                 return np.zeros(1)
             small = n_rows * self.n_features_in_ * len(self.classes_) <= LARGE and self.n_features_in_ <= WIDE
             return np.array(AUTO_WEIGHTS if small else LARGE_WEIGHTS)
-        found = as_numbers(self, "generative_weight").numpy()
+        found = edge.as_numbers(self, "generative_weight").numpy()
         if not len(found) or not (found >= 0).all():
             raise InputError(f"`generative_weight` must be 'auto', or numbers from 0; got {self.generative_weight!r}.")
         return found
@@ -249,9 +231,9 @@ class EnergyClassifier(
     def _model(self, generator: torch.Generator) -> ClassEnergies:
         n_classes, width = len(self.classes_), self.n_features_in_
         if not callable(self.units):
-            check_choices(self, reading=("sum", "shared"))
+            edge.check_choices(self, reading=("sum", "shared"))
         auto = int(np.clip(min(width, 400_000 // width), 64, 200))
-        groups = build_units(self, len(self.generative_weights_) * n_classes, width, auto, generator)
+        groups = edge.build_units(self, len(self.generative_weights_) * n_classes, width, auto, generator)
         parts = [groups] if callable(self.units) or self.reading == "shared" else [[group] for group in groups]
         visible = "sigmoid" if self.scaling == "unit" else "linear"
         return ClassEnergies([Autoencoder(part, visible) for part in parts], n_classes)
@@ -259,33 +241,33 @@ class EnergyClassifier(
     def _stages(self, counts: Tensor, seed: int, epochs: int | None = None) -> Stages:
         """How training goes, by the parameters and the numbers of rows of the classes; ``epochs`` as in `_train`."""
         n_members, n_classes = self.model_.n_members, self.model_.n_classes
+        sizes = (rows_per_class(self.batch_size, n_classes, least) for least in (PRETRAIN_ROWS, FINE_TUNE_ROWS))
+        steps = [math.ceil(int(counts.max()) / size) for size in sizes]
+        n_pretrain = edge.auto_epochs(self.pretrain_epochs, steps[0], 200, 10) if epochs is None else epochs
+        n_fine_tune = edge.auto_epochs(self.max_epochs, steps[1], 600, 20) if epochs is None else epochs
+        noise = "noise_level" if self.fine_tune_noise_level is None else "fine_tune_noise_level"
         training = Training(
-            batch_size=self.batch_size,
-            learning_rate=per_member(self, "learning_rate", n_members),
-            weight_decay=per_member(self, "weight_decay", n_members),
+            n_pretrain,
+            self.batch_size,
+            learning_rate=edge.per_member(self, "learning_rate", n_members),
+            weight_decay=edge.per_member(self, "weight_decay", n_members),
             noise=self.noise,
-            noise_level=per_member(self, "noise_level", n_members),
+            noise_level=edge.per_member(self, "noise_level", n_members),
             patience=self.n_iter_no_change,
             validate_every=self.validate_every,
             optimizer=self.optimizer,
             learn_scale=self.learn_scale,
             seed=seed,
         )
-        sizes = (training.rows_per_class(n_classes, least) for least in (PRETRAIN_ROWS, FINE_TUNE_ROWS))
-        steps = [math.ceil(int(counts.max()) / size) for size in sizes]
-        n_pretrain = auto_epochs(self.pretrain_epochs, steps[0], 200, 10) if epochs is None else epochs
-        n_fine_tune = auto_epochs(self.max_epochs, steps[1], 600, 20) if epochs is None else epochs
-        rate = per_member(self, "fine_tune_learning_rate", n_members)
-        rate = sharp_rates(rate, n_members) if self._has_sharp_member() else rate
-        noise = "noise_level" if self.fine_tune_noise_level is None else "fine_tune_noise_level"
-        level = per_member(self, noise, n_members)
+        rate, level = (edge.per_member(self, name, n_members) for name in ("fine_tune_learning_rate", noise))
         return Stages(
-            replace(training, epochs=n_pretrain),
+            training,
             replace(training, epochs=n_fine_tune, learning_rate=rate, noise_level=level),
             torch.as_tensor(self.generative_weights_),
             # Later rounds of `partial_fit` go on from the scales of the last one: weights would grow without end.
             start_scale=self.start_scale if self.n_rounds_ <= 1 else None,
-            calibrate=epochs is None or int(counts.min()) >= MIN_CLASS_ROWS,
+            calibrate=epochs is None or int(counts.min()) >= edge.MIN_CLASS_ROWS,
+            sharp=self._has_sharp_member(),
         )
 
     def _train(self, train: LabelledRows, valid: LabelledRows | None, seed: int, epochs: int | None = None) -> None:
@@ -298,8 +280,8 @@ class EnergyClassifier(
     def _settle(self, rows: LabelledRows) -> None:
         """What is done once the weights are final; the rows are those held out, or else trained on."""
         with torch.no_grad():  # without gradients rows are scored in chunks
-            self.liking_ = np.sort(any_class(self.model_.energies(rows.v)))
-        settle(self.model_)
+            self.liking_ = np.sort(edge.any_class(self.model_.energies(rows.v)))
+        edge.settle(self.model_)
 
     # --- scoring -----------------------------------------------------------------------------------
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.model_selection import train_test_split
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
@@ -77,6 +77,15 @@ class Estimator(CallbackSupportMixin, FittedMixin, BaseEstimator):  # type: igno
         """Rows to score, of as many columns as `fit` saw."""
         check_is_fitted(self)
         return validate_data(self, X, dtype=np.float64, reset=False)
+
+
+class LabelsMixin(ClassifierMixin):  # type: ignore[misc]
+    """A classifier of rows that carry several labels at once."""
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
 
 
 class LikingMixin(ABC):

@@ -9,29 +9,14 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import ClassifierMixin
-from sklearn.utils import Tags, column_or_1d
+from sklearn.utils import column_or_1d
 from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from energate.errors import InputError
 from energate.estimators import edge
-from energate.estimators.edge import (
-    SCALINGS,
-    Array,
-    Estimator,
-    auto_epochs,
-    check_choices,
-    draw_seed,
-    encode_labels,
-    find_classes,
-    hold_out,
-    in_chunks,
-    resolve_device,
-    settle,
-    valid_rows,
-)
+from energate.estimators.edge import SCALINGS, Array, Estimator, LabelsMixin, in_chunks
 from energate.estimators.network import fraction_of, whole_number
 from energate.estimators.progress import reporting, with_callbacks
 from energate.training import Batches, History, Stage, corrupt, row_batches
@@ -100,7 +85,7 @@ def member_batches(n_models: int, n_rows: int, batch_size: int, seed: int, devic
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class LabelMLP(ClassifierMixin, Estimator):  # type: ignore[misc]
+class LabelMLP(LabelsMixin, Estimator):
     """Predicts several labels of a row by the mean of several dropout networks, trained as one program.
 
     The labels are independent of each other given the hidden units; `predict_proba` says how probable each one is.
@@ -148,11 +133,6 @@ class LabelMLP(ClassifierMixin, Estimator):  # type: ignore[misc]
     n_iter_no_change: int = 20
     scaling: str = "standard"
 
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_label = True
-        return tags
-
     # --- fitting -----------------------------------------------------------------------------------
 
     @with_callbacks
@@ -166,20 +146,20 @@ class LabelMLP(ClassifierMixin, Estimator):  # type: ignore[misc]
         self.__dict__.pop("model_", None)  # it comes last: not fitted until then
         y = _one_column(y)
         self.multilabel_: bool = y.ndim == 2
-        self.classes_: NDArray[Any] = np.arange(y.shape[1]) if self.multilabel_ else find_classes(y)
+        self.classes_: NDArray[Any] = np.arange(y.shape[1]) if self.multilabel_ else edge.find_classes(y)
         targets = self._encode(y)
-        seed = draw_seed(self.random_state)
+        seed = edge.draw_seed(self.random_state)
         held_out = self._given(X_valid, y_valid)
         counts, n_rows = targets.sum(0, dtype=np.float64), len(X)
         if held_out is None:
-            train, valid = hold_out(self, n_rows, seed)
+            train, valid = edge.hold_out(self, n_rows, seed)
             held_out = None if valid is None else (X[valid], targets[valid])
             X, targets = X[train], targets[train]
         self.scaler_ = SCALINGS[self.scaling](X, np.ones(len(X)))
         networks = self._networks(torch.Generator().manual_seed(seed))
         with torch.no_grad():  # The start: the share of the rows with each label, which is never 0 nor 1.
             networks.output.b.copy_(torch.as_tensor(np.log((counts + 0.5) / (n_rows - counts + 0.5))))
-        networks.to(resolve_device(self.device))
+        networks.to(edge.resolve_device(self.device))
         self._train(networks, (X, targets), held_out, (counts > 0) & (counts < n_rows), seed)
         self.model_ = networks
         return self
@@ -191,12 +171,12 @@ class LabelMLP(ClassifierMixin, Estimator):  # type: ignore[misc]
             fraction_of(self, name)
         if self.early_stopping and not self.validation_fraction:
             raise InputError("`validation_fraction` must be above 0; use early_stopping=False to hold no rows out.")
-        check_choices(self, scaling=SCALINGS)
-        auto_epochs(self.max_epochs, 1, WANTED_STEPS, LEAST_EPOCHS)  # refuses what is no number of epochs
+        edge.check_choices(self, scaling=SCALINGS)
+        edge.auto_epochs(self.max_epochs, 1, WANTED_STEPS, LEAST_EPOCHS)  # refuses what is no number of epochs
 
     def _encode(self, y: NDArray[Any]) -> Targets:
         if not self.multilabel_:
-            return np.eye(len(self.classes_), dtype=np.float32)[encode_labels(y, self.classes_)]
+            return np.eye(len(self.classes_), dtype=np.float32)[edge.encode_labels(y, self.classes_)]
         if y.shape[1:] != self.classes_.shape:
             raise InputError(f"`y_valid` must have {len(self.classes_)} columns, as `y`; got {y.shape}.")
         if y.dtype.kind not in "biuf" or not np.isin(y, (0, 1)).all():
@@ -208,7 +188,7 @@ class LabelMLP(ClassifierMixin, Estimator):  # type: ignore[misc]
 
     def _given(self, X_valid: Any, y_valid: Any) -> tuple[Array, Targets] | None:
         """Validation rows that the caller brings."""
-        given = valid_rows(self, X_valid, y_valid, multi_output=True)
+        given = edge.valid_rows(self, X_valid, y_valid, multi_output=True)
         if given is None:
             return None
         X_valid, y_valid = given[0], _one_column(given[1])
@@ -260,7 +240,7 @@ class LabelMLP(ClassifierMixin, Estimator):  # type: ignore[misc]
                 return torch.cat([log_loss(networks(v), known) for v, known in chunks], -1).double().mean(-1)
 
         n_steps = math.ceil(len(rows) / self.batch_size)
-        epochs = auto_epochs(self.max_epochs, n_steps, WANTED_STEPS, LEAST_EPOCHS, MOST_EPOCHS)
+        epochs = edge.auto_epochs(self.max_epochs, n_steps, WANTED_STEPS, LEAST_EPOCHS, MOST_EPOCHS)
         layers = [module for module in networks.modules() if isinstance(module, BatchedLinear)]
         groups: list[dict[str, Any]] = [
             {"params": [layer.W for layer in layers]},
@@ -271,7 +251,7 @@ class LabelMLP(ClassifierMixin, Estimator):  # type: ignore[misc]
         batches = member_batches(self.n_members, len(rows), self.batch_size, seed, device)
         with reporting(self, epochs, *train) as report:
             self.history_: History = stage.run(loss, groups, batches, validate, report)
-        settle(networks)
+        edge.settle(networks)
 
     # --- scoring -----------------------------------------------------------------------------------
 

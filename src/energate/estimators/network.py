@@ -15,17 +15,7 @@ from torch.nn import functional as F
 
 from energate.errors import InputError
 from energate.estimators import edge
-from energate.estimators.edge import (
-    SCALINGS,
-    Array,
-    Estimator,
-    auto_epochs,
-    check_choices,
-    given_rows,
-    in_chunks,
-    resolve_device,
-    settle,
-)
+from energate.estimators.edge import SCALINGS, Array, Estimator, in_chunks
 from energate.estimators.progress import Reporter, reporting, with_callbacks
 from energate.training import History, Stage, row_batches
 from energate.training.classes import LabelledRows
@@ -105,23 +95,23 @@ class NetworkClassifier(ClassifierMixin, Estimator, ABC):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, *, X_valid: Any = None, y_valid: Any = None) -> Self:
         """Train the network; ``X_valid`` and ``y_valid`` are rows to stop early on instead of held-out ones."""
         self._check_parameters()
-        given = given_rows(self, X, y, X_valid=X_valid, y_valid=y_valid)
+        given = edge.given_rows(self, X, y, X_valid=X_valid, y_valid=y_valid)
         self.classes_: NDArray[Any] = given.classes
         self.history_: dict[str, History] = {}
         self.scaler_ = SCALINGS[self.scaling](given.train.X, given.train.weight)
-        train, valid = given.tensors(self.scaler_, resolve_device(self.device))
+        train, valid = given.tensors(self.scaler_, edge.resolve_device(self.device))
         n_steps = math.ceil(len(train.v) / self.batch_size)
         n_epochs = self._epochs_before(n_steps) + epochs_of(self, "max_epochs", n_steps)
         with reporting(self, n_epochs, X, y) as report:
             network = self._start(train.v, len(self.classes_), given.seed, report)
             self._train(network, train, valid, given.seed, report)
-        settle(network)
+        edge.settle(network)
         self._keep(network, (valid or train).v)
         self.model_ = network
         return self
 
     def _check_parameters(self) -> None:
-        check_choices(self, scaling=SCALINGS, monitor=MONITORS)
+        edge.check_choices(self, scaling=SCALINGS, monitor=MONITORS)
         whole_number(self, "batch_size", 1)
         whole_number(self, "n_iter_no_change", 1)
         if not fraction_of(self, "validation_fraction") > 0:
@@ -202,7 +192,7 @@ def whole_number(estimator: Any, name: str, least: int, other: str = "") -> int:
 def epochs_of(estimator: Any, name: str, n_steps: int) -> int:
     """A number of epochs; ``"auto"`` is enough for some thousand steps, within limits."""
     if getattr(estimator, name) == "auto":
-        return auto_epochs("auto", n_steps, WANTED_STEPS, LEAST_EPOCHS)
+        return edge.auto_epochs("auto", n_steps, WANTED_STEPS, LEAST_EPOCHS)
     return whole_number(estimator, name, 0, " or 'auto'")
 
 

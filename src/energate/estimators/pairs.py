@@ -13,18 +13,8 @@ from torch import Tensor
 
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
-from energate.estimators.edge import (
-    SCALINGS,
-    Array,
-    Estimator,
-    Scaler,
-    check_options,
-    default_size,
-    draw_seed,
-    hold_out,
-    in_chunks,
-    resolve_device,
-)
+from energate.estimators import edge
+from energate.estimators.edge import SCALINGS, Array, Estimator, Scaler, in_chunks
 from energate.estimators.progress import with_callbacks
 from energate.estimators.scorer import Denoised, train_denoising
 from energate.training import History, corrupt
@@ -128,18 +118,18 @@ class PairScorer(Estimator):
 
         Row i of X (n, columns) and row i of y (n, other columns; or (n,) for one) are a pair.
         """
-        check_options(self, relation=PAIR_RELATIONS)
+        edge.check_options(self, relation=PAIR_RELATIONS)
         Y = _rows_of("y", y)
         X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
         _same_rows(X=X, y=Y)
         self.__dict__.pop("model_", None)  # not that of other columns
-        seed = draw_seed(self.random_state)
+        seed = edge.draw_seed(self.random_state)
         self.n_targets_in_ = Y.shape[1]
         scaling, even = SCALINGS[self.scaling], np.ones(len(X))
         self.scaler_x_, self.scaler_y_ = scaling(X, even), scaling(Y, even)
-        self.model_ = self._build(torch.Generator().manual_seed(seed)).to(resolve_device(self.device))
+        self.model_ = self._build(torch.Generator().manual_seed(seed)).to(edge.resolve_device(self.device))
         rows = torch.as_tensor(np.hstack([self.scaler_x_(X), self.scaler_y_(Y)])).to(self.model_.a)
-        train, held_out = hold_out(self, len(X), seed)
+        train, held_out = edge.hold_out(self, len(X), seed)
         self.history_: History = self._train(rows[train], None if held_out is None else rows[held_out], seed)
         return self
 
@@ -149,8 +139,8 @@ class PairScorer(Estimator):
             1,
             n_y,
             n_x,
-            default_size(self.n_factors, int(np.clip(2 * max(n_x, n_y), 32, 300))),
-            default_size(self.n_hidden, int(np.clip(max(n_x, n_y), 16, 100))),
+            edge.default_size(self.n_factors, int(np.clip(2 * max(n_x, n_y), 32, 300))),
+            edge.default_size(self.n_hidden, int(np.clip(max(n_x, n_y), 16, 100))),
             self.activation,
             generator,
         )

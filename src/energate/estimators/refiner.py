@@ -9,24 +9,15 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 from scipy.special import expit
-from sklearn.base import ClassifierMixin
 from sklearn.preprocessing import LabelBinarizer
-from sklearn.utils import Tags, column_or_1d
+from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from energate.errors import InputError
+from energate.estimators import edge
 from energate.estimators.bases import all_scores, calibrated, fit_with_unseen_scores, label_scores, varying
-from energate.estimators.edge import (
-    SCALINGS,
-    Array,
-    Estimator,
-    Gain,
-    check_choices,
-    default_size,
-    draw_seed,
-    resolve_device,
-)
+from energate.estimators.edge import SCALINGS, Array, Estimator, Gain, LabelsMixin
 from energate.estimators.mlp import LabelMLP
 from energate.estimators.network import whole_number
 from energate.estimators.progress import Reporter, reporting, with_callbacks
@@ -58,7 +49,7 @@ class Refined:
 
 
 @dataclass(eq=False, repr=False)
-class EnergyRefiner(ClassifierMixin, Estimator):  # type: ignore[misc]
+class EnergyRefiner(LabelsMixin, Estimator):
     """A multi-label classifier: a base's predictions, refined by the energy of the label vectors.
 
     Parameters
@@ -117,11 +108,6 @@ class EnergyRefiner(ClassifierMixin, Estimator):  # type: ignore[misc]
     batch_size: int = 256
     validation_fraction: float = 0.2
 
-    def __sklearn_tags__(self) -> Tags:
-        tags: Tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_label = True
-        return tags
-
     # --- fitting -----------------------------------------------------------------------------------
 
     @with_callbacks
@@ -138,7 +124,7 @@ class EnergyRefiner(ClassifierMixin, Estimator):  # type: ignore[misc]
         return self
 
     def _learn(self, X: Array, Y: Array, n_folds: int, report: Reporter) -> None:
-        seed = draw_seed(self.random_state)
+        seed = edge.draw_seed(self.random_state)
 
         def said(fold: int) -> None:
             report.tell("base fold", f"[base] fold {fold}/{n_folds}")
@@ -167,7 +153,7 @@ class EnergyRefiner(ClassifierMixin, Estimator):  # type: ignore[misc]
         self._choose(valid)
 
     def _check_parameters(self) -> None:
-        check_choices(self, relation=LABEL_RELATIONS, method=METHODS, objective=OBJECTIVES)
+        edge.check_choices(self, relation=LABEL_RELATIONS, method=METHODS, objective=OBJECTIVES)
         if self.prefit and self.base is None:
             raise InputError("prefit=True needs a fitted `base`; got None.")
         for name, least in {"cv": 2, "n_neighbours": 0, "max_epochs": 0, "batch_size": 1}.items():
@@ -197,7 +183,7 @@ class EnergyRefiner(ClassifierMixin, Estimator):  # type: ignore[misc]
         return Y.astype(np.float64)
 
     def _label_rows(self, scores: Array, X: Array, Y: Array | None = None) -> LabelRows:
-        device = resolve_device(self.device)
+        device = edge.resolve_device(self.device)
         t = np.clip(self.slope_ * scores + self.offset_, -T_LIMIT, T_LIMIT)
         x = self.scaler_(X)
         arrays = (t, np.zeros_like(t) if Y is None else Y, x)
@@ -209,7 +195,7 @@ class EnergyRefiner(ClassifierMixin, Estimator):  # type: ignore[misc]
         return METHODS[self.method](self.objective, self.n_neighbours, self.noise_level)
 
     def _network(self, sets: LabelSets, generator: torch.Generator) -> torch.nn.Module:
-        sizes = default_size(self.n_factors, 32), default_size(self.n_hidden, 32)
+        sizes = edge.default_size(self.n_factors, 32), edge.default_size(self.n_hidden, 32)
         autoencoder = label_autoencoder(self.relation, sets.Y.shape[1], self.n_features_in_, *sizes, generator)
         return self.refinement.build(autoencoder, sets)
 
@@ -357,7 +343,7 @@ class EnergyRefiner(ClassifierMixin, Estimator):  # type: ignore[misc]
         if self.relation == "xy":
             raise InputError('With relation="xy" energies belong to rows: use label_energy(X, Y).')
         Y = self._known_labels(Y.toarray() if issparse(Y) else np.asarray(Y))
-        labels = torch.as_tensor(Y, dtype=torch.float32).to(resolve_device(self.device))
+        labels = torch.as_tensor(Y, dtype=torch.float32).to(edge.resolve_device(self.device))
         return LabelRows(torch.zeros_like(labels), labels, labels.new_zeros(len(labels), 0))
 
     def _known_labels(self, Y: Any) -> NDArray[np.float64]:

@@ -15,20 +15,7 @@ from torch import Tensor
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
 from energate.estimators import edge
-from energate.estimators.edge import (
-    SCALINGS,
-    Array,
-    Estimator,
-    UnitsBuilder,
-    auto_epochs,
-    build_units,
-    check_options,
-    draw_seed,
-    hold_out,
-    in_chunks,
-    resolve_device,
-    settle,
-)
+from energate.estimators.edge import SCALINGS, Array, Estimator, UnitsBuilder, in_chunks
 from energate.estimators.progress import reporting, with_callbacks
 from energate.training import History, Stage, corrupt, row_batches
 
@@ -113,17 +100,17 @@ class EnergyScorer(
         self._check_parameters()
         X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
         self.__dict__.pop("offset_", None)  # it comes last: not fitted until then
-        seed = draw_seed(self.random_state)
+        seed = edge.draw_seed(self.random_state)
         self.scaler_ = SCALINGS[self.scaling](X, np.ones(len(X)))
-        self.model_ = self._build(torch.Generator().manual_seed(seed)).to(resolve_device(self.device))
-        train, held_out = hold_out(self, len(X), seed)
+        self.model_ = self._build(torch.Generator().manual_seed(seed)).to(edge.resolve_device(self.device))
+        train, held_out = edge.hold_out(self, len(X), seed)
         rows = torch.as_tensor(self.scaler_(X)).to(self.model_.a)
         self.history_: History = self._train(rows[train], None if held_out is None else rows[held_out], seed)
         self.offset_ = self._threshold(X, X if held_out is None else X[held_out])
         return self
 
     def _check_parameters(self) -> None:
-        check_options(self)
+        edge.check_options(self)
         if not 0 <= self.far_share <= 1:
             raise InputError(f"`far_share` must be between 0 and 1; got {self.far_share!r}.")
         share, rate = self.contamination, self.false_positive_rate
@@ -139,7 +126,7 @@ class EnergyScorer(
 
     def _build(self, generator: torch.Generator) -> Autoencoder:
         width = self.n_features_in_
-        units = build_units(self, 1, width, int(np.clip(2 * width, 32, 300)), generator)
+        units = edge.build_units(self, 1, width, int(np.clip(2 * width, 32, 300)), generator)
         model = Autoencoder(units, "sigmoid" if self.scaling == "unit" else "linear")
         if (model.n_models, model.width) != (1, width):
             raise InputError(
@@ -259,11 +246,11 @@ def train_denoising(
         return (weight * model.loss(v, c, seen=seen)).mean()
 
     n_steps = math.ceil(len(train) / max(1, estimator.batch_size))
-    epochs = auto_epochs(estimator.max_epochs, n_steps, wanted[0], 40, wanted[1])
+    epochs = edge.auto_epochs(estimator.max_epochs, n_steps, wanted[0], 40, wanted[1])
     rates, patience = (estimator.learning_rate, estimator.weight_decay), estimator.n_iter_no_change
     stage = Stage("denoise", epochs, *rates, schedule=schedule, patience=patience)
     batches = row_batches(len(train), estimator.batch_size, seed, train.device)
     with reporting(estimator, epochs, train) as report:
         history = stage.run(loss, model.parameters(), batches, validate, report)
-    settle(model)
+    edge.settle(model)
     return history

@@ -14,7 +14,7 @@ them (learning rate, noise, loss weights) may then differ: a vector (C,) in the 
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -126,6 +126,11 @@ MOST_EVIDENCE = 64.0  # rows that may speak for a member, at most
 NEGLIGIBLE = 25.0  # exp(-25), times the share of a row, is a gradient that not even Adam makes a step of
 
 
+def rows_per_class(batch_size: int, n_classes: int, least: int) -> int:
+    """A batch holds as many rows of every class: its size divided by the classes, but at least some."""
+    return max(least, batch_size // n_classes)
+
+
 @dataclass(frozen=True)
 class Training:
     """How a stage goes: what `minimise` and `corrupt` take, and what stays of the calibration."""
@@ -142,10 +147,6 @@ class Training:
     learn_scale: bool = True  # validation finds the scales beta, too, not only the biases
     seed: int = 0
 
-    def rows_per_class(self, n_classes: int, least: int) -> int:
-        """A batch holds as many rows of every class: its size divided by the classes, but at least some."""
-        return max(least, self.batch_size // n_classes)
-
     def stage(self, name: str, schedule: str) -> Stage:
         """One stage of this training."""
         rates = self.learning_rate, self.weight_decay
@@ -161,6 +162,7 @@ class Stages:
     generative_weights: Tensor  # (C,)
     start_scale: float | None = FINE_TUNE_SCALE
     calibrate: bool = True  # else the biases are only learned with the weights
+    sharp: bool = False  # `SHARP_MEMBER` learns faster
 
 
 def train_classes(
@@ -174,6 +176,8 @@ def train_classes(
     first, second, scale = stages.pretrain, stages.fine_tune, stages.fine_tune.learn_scale
     history = {"pretrain": pretrain(model, rows, first, valid, listener)}
     if second.epochs:
+        if stages.sharp:
+            second = replace(second, learning_rate=sharp_rates(second.learning_rate, model.n_members))
         if stages.calibrate:
             set_biases(model, valid or rows, scale)
         weights, start = stages.generative_weights, stages.start_scale
@@ -328,7 +332,7 @@ def _noise(model: ClassEnergies, rows: LabelledRows, training: Training, seed: i
 
 
 def _batches(model: ClassEnergies, rows: LabelledRows, training: Training, least: int) -> Batches:
-    size = training.rows_per_class(model.n_classes, least)
+    size = rows_per_class(training.batch_size, model.n_classes, least)
     return class_batches(rows.labels, model.n_classes, size, training.seed, rows.v.device)
 
 

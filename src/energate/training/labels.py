@@ -220,7 +220,7 @@ class SetModel(nn.Module):
     @property
     def units(self) -> GatedUnits | CovarianceUnits:
         """The hidden units over the labels."""
-        units = self.autoencoder.groups[0]
+        units = self.autoencoder.units[0]
         assert isinstance(units, GatedUnits | CovarianceUnits)
         return units
 

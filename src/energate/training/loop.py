@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -223,20 +224,10 @@ class Stage:
         listener: Listener | None = None,
     ) -> History:
         """Minimise the loss, and tell the listener of every epoch."""
-        return minimise(
-            loss,
-            parameters,
-            batches,
-            epochs=self.epochs,
-            optimizer=self.optimizer,
-            learning_rate=self.learning_rate,
-            weight_decay=self.weight_decay,
-            schedule=self.schedule,
-            validate=validate,
-            validate_every=self.validate_every,
-            patience=None if validate is None else self.patience,
-            callback=None if listener is None else lambda progress: listener(self.name, progress),
-        )
+        how = {**vars(self), "patience": None if validate is None else self.patience}
+        del how["name"]
+        callback = None if listener is None else partial(listener, self.name)
+        return minimise(loss, parameters, batches, validate=validate, callback=callback, **how)
 
 
 # --- what steps, and what is kept -----------------------------------------------------------------------------
