@@ -251,13 +251,7 @@ class CorrelatedLabels:
 
 
 def make_correlated_labels(
-    n_rows: int,
-    n_features: int = 10,
-    n_labels: int = 8,
-    seed: int = 0,
-    *,
-    n_vectors: int = 12,
-    sharpness: float = 1.5,
+    n_rows: int, n_features: int = 10, n_labels: int = 8, seed: int = 0, *, n_vectors: int = 12, sharpness: float = 1.5
 ) -> CorrelatedLabels:
     """Labels that depend on each other even when the row is known.
 
