@@ -308,6 +308,11 @@ _FORMS: dict[type, Callable[[Any], Any]] = {
 }
 
 
+def place_of(results: Path, table: str, data: str, system: str, repeat: str, number: int) -> Path:
+    """Where the file of a cell is."""
+    return results / table / data / system / f"{repeat}{number}.json"
+
+
 def write_cell(path: Path, cell: Cell) -> None:
     """Write the file of a cell."""
     write_json(path, as_json(cell))

@@ -27,10 +27,10 @@ from rich.progress import (
 from energate.errors import InputError
 from energate.estimators.edge import resolve_device
 from energate.paper import work
-from energate.paper.cell import Cell, Run, find_cell, note_run
+from energate.paper.cell import Cell, Run, find_cell, note_run, place_of
 from energate.paper.plan import PROFILES, TABLES, Profile, Table
-from energate.paper.systems import FAMILIES, systems_of
-from energate.paper.work import Event, Task, device_name, place_of, today
+from energate.paper.systems import FAMILIES, SYSTEMS
+from energate.paper.work import Event, Task, device_name, today
 
 
 @dataclass
@@ -146,7 +146,7 @@ class Agenda:
 
     def _n_seeds(self, system: str) -> int:
         """A system that is not random has one seed; every system has all splits."""
-        return self.seeds if systems_of(self.table)[system].random else 1
+        return self.seeds if SYSTEMS[self.table.labels][system].random else 1
 
     def _systems_of(self, data: str) -> list[str]:
         return [system for system in self.systems if (data, system) not in self.table.left_out]
@@ -178,7 +178,7 @@ class Agenda:
 
     def _finished(self, data: str, system: str, number: int) -> Cell | None:
         """The cell that is there already, if it did not fail."""
-        path = place_of(self.results, self.table, data, system, number)
+        path = place_of(self.results, self.table.name, data, system, self.table.repeat, number)
         found = find_cell(path)
         if found is None or found.failed:
             return None

@@ -30,7 +30,6 @@ from energate.paper.baselines import (
     svm_labels,
 )
 from energate.paper.cell import Attempt, Config
-from energate.paper.plan import Table
 from energate.paper.printed import printed_units
 from energate.paper.spaces import ENERGY_UNITS, VARIANTS
 from energate.training.calibration import negative_log_likelihood
@@ -328,6 +327,5 @@ for _name in LABEL_SYSTEMS:
     FAMILIES[_family] = (*FAMILIES.get(_family, ()), _name)
 
 
-def systems_of(table: Table) -> dict[str, System]:
-    """Where the columns of a table are found."""
-    return LABEL_SYSTEMS if table.labels else CLASS_SYSTEMS
+#: where the columns of a table are, by whether its rows have several labels
+SYSTEMS = {False: CLASS_SYSTEMS, True: LABEL_SYSTEMS}

@@ -46,13 +46,14 @@ from energate.paper.cell import (
     Reliability,
     Search,
     find_search,
+    place_of,
     provenance_of,
     write_cell,
     write_search,
 )
 from energate.paper.plan import Profile, Table
 from energate.paper.spaces import label_space, space, variant_of
-from energate.paper.systems import LABEL_SYSTEMS, Array, Labels, Parts, System, choose, systems_of
+from energate.paper.systems import LABEL_SYSTEMS, SYSTEMS, Array, Labels, Parts, System, choose
 from energate.training import History, Progress
 
 CHOSEN_BY = "least sum of ranks by validation error and validation log-loss"
@@ -111,16 +112,11 @@ class Settings:
 
     def place(self, data: str, system: str, number: int) -> Path:
         """The file of a cell."""
-        return place_of(self.results, self.table, data, system, number)
+        return place_of(self.results, self.table.name, data, system, self.table.repeat, number)
 
     def device_of(self, system: System) -> str:
         """Where a system is fitted."""
         return str(resolve_device(self.device)) if system.on_gpu else "cpu"
-
-
-def place_of(results: Path, table: Table, data: str, system: str, number: int) -> Path:
-    """The file of a cell."""
-    return results / table.name / data / system / f"{'split' if table.labels else 'seed'}{number}.json"
 
 
 def recipe(system: str, data: str, profile: Profile) -> Config:
@@ -220,7 +216,7 @@ def _note_failure(task: Task, settings: Settings, system: str, error: BaseExcept
 
 def _head(task: Task, settings: Settings, system: str) -> dict[str, Any]:
     """What a cell says even if it failed."""
-    table, how = settings.table, systems_of(settings.table)[system]
+    table, how = settings.table, SYSTEMS[settings.table.labels][system]
     order = list(dict.fromkeys([*table.data, *settings.profile.data_of(table)]))
     return {
         "table": table.name,
@@ -236,7 +232,8 @@ def _head(task: Task, settings: Settings, system: str) -> dict[str, Any]:
         "ours": system in table.ours,
         "apart": table.apart.get(system, ""),
         "random": how.random,
-        **({"repeat": "split", "metric": "mean per-label error"} if table.labels else {}),
+        "repeat": table.repeat,
+        **({"metric": "mean per-label error"} if table.labels else {}),
         "base": how.base,
         "versions": versions(),
         "device": device_name(settings.device_of(how)),
@@ -338,7 +335,7 @@ def parts_of(data: Dataset) -> Parts:
 
 def _search(task: Task, settings: Settings, tell: Tell) -> None:
     """Try the configurations of a system on the validation rows."""
-    (data, _), system = _rows(task, settings), systems_of(settings.table)[task.system]
+    (data, _), system = _rows(task, settings), SYSTEMS[settings.table.labels][task.system]
     device = settings.device_of(system)
     configs = space(task.system, task.data, settings.profile.search)
     began = time.perf_counter()
@@ -364,16 +361,16 @@ def _search(task: Task, settings: Settings, tell: Tell) -> None:
 
 def _cell(task: Task, settings: Settings, tell: Tell) -> None:
     """Fit a system with one seed, and test it."""
-    (data, test_slice), system = _rows(task, settings), systems_of(settings.table)[task.system]
+    (data, test_slice), system = _rows(task, settings), SYSTEMS[settings.table.labels][task.system]
     profile, device = settings.profile, settings.device_of(system)
     place = settings.place(task.data, task.system, task.seed)
     config = configuration(settings.results, settings.table.name, task.data, task.system, profile)
     assert config is not None  # cells come after their search
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()
-    began = time.perf_counter()
+    began, parts = time.perf_counter(), parts_of(data)
     with watching(_watcher(task, tell)):
-        model = system.fit(parts_of(data), config, device, task.seed)
+        model = system.fit(parts, config, device, task.seed)
     fitted = time.perf_counter()
     found = measure_classes(system, model, data, pictures=task.seed == 0)
     predicted = time.perf_counter()

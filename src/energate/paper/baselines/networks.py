@@ -44,11 +44,7 @@ class Perceptron(Network):
     """
 
     def __init__(
-        self,
-        sizes: Sequence[int],
-        activation: str,
-        generator: torch.Generator,
-        dropout: Sequence[float] | None = None,
+        self, sizes: Sequence[int], activation: str, generator: torch.Generator, dropout: Sequence[float] | None = None
     ) -> None:
         super().__init__()
         self.activation = as_activation(activation)

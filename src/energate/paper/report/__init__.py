@@ -81,7 +81,16 @@ _COLUMNS = [
         "test_error",
         "valid_error",
     ),
-    *("test_log_loss", "valid_log_loss", "calibration_error", "n_train", "n_valid", "n_test", "test_slice"),
+    *(
+        "valid_error",
+        "test_log_loss",
+        "valid_log_loss",
+        "calibration_error",
+        "n_train",
+        "n_valid",
+        "n_test",
+        "test_slice",
+    ),
     *("train", "valid", "test", "fit_seconds", "predict_seconds", "search_seconds", "device_peak_mib", "host_peak_mib"),
     *("device", "date", "energate", "file"),
 ]
