@@ -16,7 +16,7 @@ from energate.errors import InputError
 from energate.persistence import check_path, read_columns
 from energate.tables import CategoryColumn, CellError, Columns, NumberColumn, classes_of, labels_of, learn_columns
 from energate.tables.arff import quoted, unquoted
-from energate.tables.cells import numbers, words
+from energate.tables.columns import numbers, words
 from energate.tables.reading import n_rows, open_table
 from energate.tables.writing import as_printed, open_writer
 

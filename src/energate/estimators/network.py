@@ -3,8 +3,9 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -51,6 +52,7 @@ class Network(nn.Module, ABC):
         return [{"params": list(self.parameters()), "learning_rate": learning_rate}]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class NetworkClassifier(
     ClassifierMixin,  # type: ignore[misc]
     CallbackSupportMixin,  # type: ignore[misc]
@@ -60,8 +62,8 @@ class NetworkClassifier(
 ):
     """A network trained by cross-entropy, early stopping on rows held out.
 
-    A subclass lists all parameters in its ``__init__``, as scikit-learn wants, hands those below on, and says with
-    `_start` which network training starts from.
+    A subclass is a dataclass, too, whose fields are its further parameters, and says with `_start` which network
+    training starts from.
 
     Parameters
     ----------
@@ -85,37 +87,21 @@ class NetworkClassifier(
     """
 
     _FITTED = ("classes_", "scaler_", "history_")
-    _OPTIMIZER: str
-    _SCHEDULE: str
+    _OPTIMIZER: ClassVar[str]
+    _SCHEDULE: ClassVar[str]
 
-    def __init__(
-        self,
-        *,
-        max_epochs: int | str,
-        learning_rate: float,
-        weight_decay: float,
-        batch_size: int,
-        early_stopping: bool,
-        validation_fraction: float,
-        n_iter_no_change: int,
-        monitor: str,
-        scaling: str,
-        device: str,
-        random_state: Any,
-        verbose: int,
-    ) -> None:
-        self.max_epochs = max_epochs
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.batch_size = batch_size
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.monitor = monitor
-        self.scaling = scaling
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
+    max_epochs: int | str = "auto"
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    batch_size: int = 100
+    early_stopping: bool = True
+    validation_fraction: float = 0.15
+    n_iter_no_change: int = 20
+    monitor: str = "log_loss"
+    scaling: str = "unit"
+    device: str = "auto"
+    random_state: Any = None
+    verbose: int = 0
 
     @abstractmethod
     def _epochs_before(self, n_steps: int) -> int:

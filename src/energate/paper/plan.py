@@ -17,11 +17,6 @@ class Table:
     labels: bool = False  # rows have several labels, and splits at random take the place of seeds
     left_out: frozenset[tuple[str, str]] = frozenset()  # data sets and systems that would take hours together
 
-    @property
-    def repeat(self) -> str:
-        """What the cells of one system on one data set are told apart by."""
-        return "split" if self.labels else "seed"
-
 
 @dataclass(frozen=True)
 class Profile:

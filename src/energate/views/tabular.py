@@ -20,7 +20,7 @@ from energate.estimators.edge import Array, resolve_device
 from energate.files import written_whole
 from energate.measures import of_anomalies, of_classes, of_labels
 from energate.tables import CellError, Columns, NumberColumn, classes_of, labels_of, learn_columns
-from energate.tables.cells import is_text, listed, numbers
+from energate.tables.columns import is_text, listed, numbers
 from energate.tables.reading import SEPARATORS, Batch, Source, n_rows, open_table
 from energate.tables.writing import as_printed, check_kind, open_writer
 from energate.views.view import Command, View, tasks, view_of
