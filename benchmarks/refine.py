@@ -37,11 +37,13 @@ from energate.training.labels import (
     LabelRows,
     LabelSets,
     LabelTraining,
+    SetModel,
     ascend,
     label_autoencoder,
+    neighbours,
     train_denoising,
+    train_sets,
 )
-from energate.training.sets import SetModel, neighbours, train_sets
 
 UNITS, COLUMNS, FLIPS, STEPS, STRENGTH = 32, 100, 16, 20, 6.0
 CHUNK = 2**21  # scores at once

@@ -13,19 +13,23 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from energate import InputError
 from energate.training import History
-from energate.training import sets as sets_module
+from energate.training import labels as sets_module
 from energate.training.calibration import calibrate_labels
 from energate.training.labels import (
     LabelRows,
     LabelSets,
     LabelTraining,
+    Neighbours,
+    SetModel,
     ascend,
     blurred,
     flipped,
     label_autoencoder,
+    neighbours,
+    sampled_sets,
     train_denoising,
+    train_sets,
 )
-from energate.training.sets import Neighbours, SetModel, neighbours, sampled_sets, train_sets
 
 L, D = 5, 3
 

@@ -1,26 +1,34 @@
-"""The edge between scikit-learn and torch: devices, seeds, scaling, and rows that go through in chunks."""
+"""The edge between scikit-learn and torch: what estimators are given, checked, and rows that go through in chunks."""
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from energate.errors import InputError
+from energate.estimators.progress import CallbackSupportMixin
 from energate.training import NOISE
+from energate.training.classes import LabelledRows
 from energate.units import CovarianceUnits, HiddenUnits, MeanUnits
 
 Array = NDArray[np.float64]
+UnitsBuilder = Callable[[int, int, torch.Generator], HiddenUnits | Sequence[HiddenUnits]]
 ROWS_PER_CHUNK = 8192
 LEAST_SPREAD = 0.125  # of the range of a column
 KINDS = ("mean", "covariance", "mean-covariance")
+MIN_VALID_ROWS, MIN_CLASS_ROWS = 10, 5  # with fewer, in all or of a class, there is no validation split
 
 
 def resolve_device(device: str) -> torch.device:
@@ -48,6 +56,27 @@ class FittedMixin:
 
     def __sklearn_is_fitted__(self) -> bool:
         return {"model_", *self._FITTED} <= vars(self).keys()
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Estimator(CallbackSupportMixin, FittedMixin, BaseEstimator):  # type: ignore[misc]
+    """What all estimators share; their parameters are the fields of a dataclass, whose ``__init__`` scikit-learn reads.
+
+    Parameters
+    ----------
+    device : ``"auto"``, ``"cpu"``, ``"cuda"``.
+    random_state : an integer makes results repeatable.
+    verbose : 1 prints a line per epoch.
+    """
+
+    device: str = "auto"
+    random_state: Any = None
+    verbose: int = 0
+
+    def _checked(self, X: Any) -> Array:
+        """Rows to score, of as many columns as `fit` saw."""
+        check_is_fitted(self)
+        return validate_data(self, X, dtype=np.float64, reset=False)
 
 
 class LikingMixin(ABC):
@@ -149,11 +178,19 @@ def _varies(low: Array, high: Array) -> NDArray[np.bool_]:
 SCALINGS: dict[str, Callable[[Array, Array], Scaler]] = {"standard": _standard, "unit": _unit, "none": _none}
 
 
+# --- what `fit` is given ---------------------------------------------------------------------------------------
+
+
+def check_choices(estimator: Any, **choices: Collection[str]) -> None:
+    """Refuse parameters that are none of the names that they may be."""
+    for name, names in choices.items():
+        if getattr(estimator, name) not in list(names):  # a list in place of a name has no hash
+            raise InputError(f"`{name}` must be one of {', '.join(names)}; got {getattr(estimator, name)!r}.")
+
+
 def check_options(estimator: Any, **choices: Collection[str]) -> None:
     """Refuse parameters that mean nothing; ``choices`` are names of parameters and what they may be."""
-    for name, names in {**choices, "scaling": SCALINGS, "noise": NOISE}.items():
-        if getattr(estimator, name) not in list(names):
-            raise InputError(f"`{name}` must be one of {', '.join(names)}; got {getattr(estimator, name)!r}.")
+    check_choices(estimator, **choices, scaling=SCALINGS, noise=NOISE)
     fraction, batch_size = estimator.validation_fraction, estimator.batch_size
     if isinstance(fraction, str) or fraction is None or not 0 < fraction < 1:
         raise InputError(f"`validation_fraction` must be between 0 and 1; got {fraction!r}.")
@@ -171,61 +208,15 @@ def as_numbers(estimator: Any, name: str) -> Tensor:
         raise InputError(f"`{name}` must be a number, or numbers; got {getattr(estimator, name)!r}.") from error
 
 
-def valid_rows_given(estimator: Any, X_valid: Any, y_valid: Any) -> bool:
-    """Whether the caller of `fit` brings rows to stop early on."""
-    if (X_valid is None) != (y_valid is None):
-        raise InputError("`X_valid` and `y_valid` belong together; got only one of them. Give both or neither.")
-    if X_valid is not None and not estimator.early_stopping:
-        raise InputError("`X_valid` is only used to stop early; set early_stopping=True, or leave it out.")
-    return X_valid is not None
-
-
-def find_classes(labels: Any) -> NDArray[Any]:
-    """The different labels, sorted."""
-    check_classification_targets(labels)
-    return np.unique(labels)
-
-
-def encode_labels(y: Any, classes: NDArray[Any]) -> NDArray[np.int64]:
-    """Labels as numbers from 0, in the order of ``classes``."""
-    check_classification_targets(y)
-    if len(classes) < 2:
-        raise InputError(f"A classifier needs rows of at least 2 classes; got the one class {classes}.")
-    if not np.isin(y, classes).all():
-        raise InputError(f"`y` must hold classes from {classes}; got also {np.setdiff1d(y, classes)}.")
-    return np.searchsorted(classes, y)
-
-
-def usable_weights(weight: Array) -> tuple[NDArray[np.bool_], Array]:
-    """Which rows have a weight above 0, and the weights of these, of mean 1."""
-    if not (weight >= 0).all() or not weight.max() > 0:
+def per_member(estimator: Any, name: str, n_members: int) -> float | Tensor:
+    """A parameter that is a number, or one for every member."""
+    values = as_numbers(estimator, name)
+    if len(values) not in (1, n_members):
         raise InputError(
-            "`sample_weight` times `class_weight` must be 0 or more, and more than 0 for some rows; "
-            f"got values from {weight.min():.3g} to {weight.max():.3g}."
+            f"`{name}` must be a number, or one for each of the {n_members} members that "
+            f"`generative_weight` asks for; got {len(values)}."
         )
-    weight = weight / weight.max()  # the sum of huge weights overflows
-    used = weight.astype(np.float32) > 0  # what training sees
-    return used, weight[used] / weight[used].mean()
-
-
-def in_chunks(X: Array, scaler: Scaler, like: Tensor, score: Callable[[Tensor], Tensor]) -> Array:
-    """Scale rows, move them to where ``like`` is, score them without gradients, and bring the results back.
-
-    A value beyond ``furthest`` counts as ``furthest``: energies grow with up to the fourth power of it, and two
-    that are infinite say nothing about classes.
-    """
-    results, furthest = [], torch.finfo(like.dtype).max ** 0.2  # 5e7 for float32, 4e61 for float64
-    with torch.no_grad():
-        for start in range(0, len(X), ROWS_PER_CHUNK):
-            rows = torch.as_tensor(scaler(X[start : start + ROWS_PER_CHUNK])).clamp(-furthest, furthest)
-            results.append(score(rows.to(like)).double().cpu().numpy())
-    return np.concatenate(results)
-
-
-def settle(module: nn.Module) -> None:
-    """Make a trained module ready for scoring: on the CPU in double, so that scores do not depend on other rows."""
-    if next(module.parameters()).device.type == "cpu":
-        module.double()
+    return float(values[0]) if len(values) == 1 else values
 
 
 def auto_epochs(epochs: int | str, n_steps: int, wanted: int, least: int, most: int = 300) -> int:
@@ -246,15 +237,173 @@ def default_size(size: int | str, auto: int) -> int:
     return size
 
 
-def build_units(
-    kind: str, n_models: int, width: int, n_hidden: int, n_factors: int, activation: str, generator: torch.Generator
-) -> list[HiddenUnits]:
-    """The hidden units of a name: one group for each word in it."""
+def build_units(estimator: Any, n_models: int, width: int, auto: int, generator: torch.Generator) -> list[HiddenUnits]:
+    """The hidden units that ``units`` asks for: what a function builds, or a group for each word of a name.
+
+    ``auto`` is the number of units, and of factors, where that is left to a rule.
+    """
+    kind = estimator.units
+    if callable(kind):
+        built = kind(n_models, width, generator)
+        return list(built) if isinstance(built, Iterable) and not isinstance(built, HiddenUnits) else [built]
     if kind not in KINDS:
         raise InputError(f"`units` must be one of {', '.join(KINDS)}, or a function; got {kind!r}.")
+    n_hidden, n_factors = default_size(estimator.n_hidden, auto), default_size(estimator.n_factors, auto)
     groups: list[HiddenUnits] = []
     if kind != "covariance":
-        groups.append(MeanUnits(n_models, width, n_hidden, activation, generator))
+        groups.append(MeanUnits(n_models, width, n_hidden, estimator.activation, generator))
     if kind != "mean":
-        groups.append(CovarianceUnits(n_models, width, n_factors, n_hidden, activation, generator=generator))
+        groups.append(CovarianceUnits(n_models, width, n_factors, n_hidden, estimator.activation, generator=generator))
     return groups
+
+
+def find_classes(labels: Any) -> NDArray[Any]:
+    """The different labels, sorted."""
+    check_classification_targets(labels)
+    return np.unique(labels)
+
+
+def encode_labels(y: Any, classes: NDArray[Any]) -> NDArray[np.int64]:
+    """Labels as numbers from 0, in the order of ``classes``."""
+    check_classification_targets(y)
+    if len(classes) < 2:
+        raise InputError(f"A classifier needs rows of at least 2 classes; got the one class {classes}.")
+    if not np.isin(y, classes).all():
+        raise InputError(f"`y` must hold classes from {classes}; got also {np.setdiff1d(y, classes)}.")
+    return np.searchsorted(classes, y)
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Rows X (n, D), their labels (n,), numbers from 0, and their weights (n,), of mean 1."""
+
+    X: Array
+    labels: NDArray[np.int64]
+    weight: Array
+
+    def take(self, rows: Any) -> "Examples":
+        """Some of them."""
+        return Examples(self.X[rows], self.labels[rows], self.weight[rows])
+
+    def tensors(self, scaler: Scaler, device: torch.device) -> LabelledRows:
+        """Scaled and on a device, as training takes them."""
+        return LabelledRows(
+            torch.as_tensor(scaler(self.X), dtype=torch.float32).to(device),
+            torch.as_tensor(self.labels).to(device),
+            torch.as_tensor(self.weight / self.weight.mean(), dtype=torch.float32).to(device),
+        )
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a classifier was given to `fit`: all rows, those to train on, those to stop early on, and a seed."""
+
+    classes: NDArray[Any]
+    rows: Examples
+    train: Examples
+    valid: Examples | None
+    seed: int
+
+    def tensors(self, scaler: Scaler, device: torch.device) -> tuple[LabelledRows, LabelledRows | None]:
+        """The rows to train on and to stop early on, as training takes them."""
+        valid = None if self.valid is None else self.valid.tensors(scaler, device)
+        return self.train.tensors(scaler, device), valid
+
+
+def given_rows(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any = None,
+    class_weight: Any = None,
+    *,
+    X_valid: Any = None,
+    y_valid: Any = None,
+    forget: str = "model_",
+) -> Given:
+    """Check what a classifier is given to `fit`.
+
+    ``forget`` is what `fit` sets last: it goes, so that the estimator is not fitted until then.
+    """
+    X, y = validate_data(estimator, X, y, dtype=np.float64)
+    vars(estimator).pop(forget, None)
+    classes = find_classes(y)
+    rows = weighted_rows(X, y, classes, sample_weight, class_weight)
+    if len(absent := np.setdiff1d(np.arange(len(classes)), rows.labels)):
+        raise InputError(f"Every class must have a row of weight above 0; {classes[absent]} have none.")
+    seed = draw_seed(estimator.random_state)
+    given = valid_rows(estimator, X_valid, y_valid)
+    if given is not None:
+        valid = Examples(given[0], encode_labels(given[1], classes), np.ones(len(given[0])))
+        return Given(classes, rows, rows, valid, seed)
+    train, held_out = hold_out(estimator, len(rows.X), seed, rows.labels)
+    return Given(classes, rows, rows.take(train), None if held_out is None else rows.take(held_out), seed)
+
+
+def weighted_rows(
+    X: Array, y: Any, classes: NDArray[Any], sample_weight: Any = None, class_weight: Any = None
+) -> Examples:
+    """The rows whose weight is not 0, their labels as numbers from 0, and their weights, of mean 1."""
+    labels = encode_labels(y, classes)
+    weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    if class_weight is not None:
+        weight = weight * compute_class_weight(class_weight, classes=classes, y=y)[labels]
+    if not (weight >= 0).all() or not weight.max() > 0:
+        raise InputError(
+            "`sample_weight` times `class_weight` must be 0 or more, and more than 0 for some rows; "
+            f"got values from {weight.min():.3g} to {weight.max():.3g}."
+        )
+    weight = weight / weight.max()  # the sum of huge weights overflows
+    used = weight.astype(np.float32) > 0  # what training sees
+    return Examples(X[used], labels[used], weight[used] / weight[used].mean())
+
+
+def valid_rows(estimator: Any, X_valid: Any, y_valid: Any, **how: Any) -> tuple[Array, NDArray[Any]] | None:
+    """Rows to stop early on that the caller of `fit` brings; ``how`` they are checked, as `validate_data` takes it."""
+    if (X_valid is None) != (y_valid is None):
+        raise InputError("`X_valid` and `y_valid` belong together; got only one of them. Give both or neither.")
+    if X_valid is None:
+        return None
+    if not estimator.early_stopping:
+        raise InputError("`X_valid` is only used to stop early; set early_stopping=True, or leave it out.")
+    return validate_data(estimator, X_valid, y_valid, dtype=np.float64, reset=False, **how)
+
+
+def hold_out(estimator: Any, n_rows: int, seed: int, labels: NDArray[np.int64] | None = None) -> tuple[Any, Any]:
+    """Which rows to train on and which to stop early on; None where these would be too few, also of a class."""
+    few, least = (n_rows, MIN_VALID_ROWS) if labels is None else (np.bincount(labels).min(), MIN_CLASS_ROWS)
+    if not estimator.early_stopping or few * estimator.validation_fraction < least:
+        return slice(None), None
+    fraction, rows = estimator.validation_fraction, np.arange(n_rows)
+    train, valid = train_test_split(rows, test_size=fraction, stratify=labels, random_state=seed)
+    return train, valid
+
+
+# --- rows that are scored --------------------------------------------------------------------------------------
+
+
+def in_one_pass(
+    X: Array, scaler: Scaler, like: Tensor, compute: Callable[[Tensor], dict[str, Tensor]]
+) -> dict[str, Array]:
+    """Scale rows, move them to where ``like`` is, compute without gradients, and bring the results (n, ...) back.
+
+    A value beyond ``furthest`` counts as ``furthest``: energies grow with up to the fourth power of it, and two
+    that are infinite say nothing about classes.
+    """
+    found, furthest = [], torch.finfo(like.dtype).max ** 0.2  # 5e7 for float32, 4e61 for float64
+    with torch.no_grad():
+        for start in range(0, len(X), ROWS_PER_CHUNK):
+            rows = torch.as_tensor(scaler(X[start : start + ROWS_PER_CHUNK])).clamp(-furthest, furthest)
+            found.append({name: values.double().cpu().numpy() for name, values in compute(rows.to(like)).items()})
+    return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
+
+
+def in_chunks(X: Array, scaler: Scaler, like: Tensor, score: Callable[[Tensor], Tensor]) -> Array:
+    """The same of a single result."""
+    return in_one_pass(X, scaler, like, lambda v: {"": score(v)})[""]
+
+
+def settle(module: nn.Module) -> None:
+    """Make a trained module ready for scoring: on the CPU in double, so that scores do not depend on other rows."""
+    if next(module.parameters()).device.type == "cpu":
+        module.double()

@@ -2,17 +2,18 @@
 
 import math
 import threading
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
-from energate.estimators.edge import Array, LikingMixin, any_class, in_chunks
+from energate.estimators.edge import Array, LikingMixin, any_class, check_choices, in_chunks
 from energate.estimators.network import Network, NetworkClassifier, fraction_of, whole_number
 from energate.estimators.progress import Reporter
 from energate.training import corrupt
@@ -171,6 +172,7 @@ class ImageNetwork(Network):
 # --- the classifier --------------------------------------------------------------------------------------------
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class ImageEnergyClassifier(LikingMixin, NetworkClassifier):
     """An energy classifier over a convolutional network: one trunk for all classes, and for each class a head of hidden
     units that makes it an auto-encoder with an exact energy.
@@ -200,52 +202,18 @@ class ImageEnergyClassifier(LikingMixin, NetworkClassifier):
     _FITTED = ("classes_", "scaler_", "liking_")  # what is saved beside the model
     _OPTIMIZER, _SCHEDULE = "adamw", "cosine"
 
-    def __init__(
-        self,
-        *,
-        n_hidden: int = 64,
-        channels: int = 48,
-        n_blocks: int = 1,
-        pooling: str = "flatten",
-        shape: str | Shape = "auto",
-        augment: str = "shifts",
-        shift: int = 2,
-        input_dropout: float = 0.0,
-        max_epochs: int | str = "auto",
-        learning_rate: float = 2e-3,
-        weight_decay: float = 2e-2,
-        batch_size: int = 128,
-        early_stopping: bool = True,
-        validation_fraction: float = 0.15,
-        n_iter_no_change: int = 40,
-        monitor: str = "log_loss",
-        scaling: str = "unit",
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            max_epochs=max_epochs,
-            learning_rate=learning_rate,
-            weight_decay=weight_decay,
-            batch_size=batch_size,
-            early_stopping=early_stopping,
-            validation_fraction=validation_fraction,
-            n_iter_no_change=n_iter_no_change,
-            monitor=monitor,
-            scaling=scaling,
-            device=device,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.n_hidden = n_hidden
-        self.channels = channels
-        self.n_blocks = n_blocks
-        self.pooling = pooling
-        self.shape = shape
-        self.augment = augment
-        self.shift = shift
-        self.input_dropout = input_dropout
+    n_hidden: int = 64
+    channels: int = 48
+    n_blocks: int = 1
+    pooling: str = "flatten"
+    shape: str | Shape = "auto"
+    augment: str = "shifts"
+    shift: int = 2
+    input_dropout: float = 0.0
+    learning_rate: float = 2e-3
+    weight_decay: float = 2e-2
+    batch_size: int = 128
+    n_iter_no_change: int = 40
 
     def _epochs_before(self, n_steps: int) -> int:  # noqa: ARG002
         whole_number(self, "n_hidden", 1)
@@ -254,9 +222,7 @@ class ImageEnergyClassifier(LikingMixin, NetworkClassifier):
         fraction_of(self, "input_dropout")
         if whole_number(self, "channels", GROUP) % GROUP:
             raise InputError(f"`channels` must be a multiple of {GROUP}; got {self.channels!r}.")
-        for name, names in {"augment": AUGMENTS, "pooling": POOLINGS}.items():
-            if getattr(self, name) not in names:
-                raise InputError(f"`{name}` must be one of {', '.join(names)}; got {getattr(self, name)!r}.")
+        check_choices(self, augment=AUGMENTS, pooling=POOLINGS)
         height, width = self._shape()
         if self.augment in ("symmetries", "turns") and height != width:
             raise InputError(
@@ -309,8 +275,7 @@ class ImageEnergyClassifier(LikingMixin, NetworkClassifier):
 
     def energies(self, X: Any) -> Array:
         """How much each class likes each row, calibrated: (n, K), higher is better; no term is left out."""
-        network = self._network()
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        network, X = self._network(), self._checked(X)
         return in_chunks(X, self.scaler_, network.B, network.energies)
 
     def _network(self) -> ImageNetwork:

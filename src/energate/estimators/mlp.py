@@ -3,15 +3,15 @@
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.model_selection import train_test_split
+from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags, column_or_1d
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -20,22 +20,23 @@ from energate.estimators import edge
 from energate.estimators.edge import (
     SCALINGS,
     Array,
-    FittedMixin,
+    Estimator,
     auto_epochs,
+    check_choices,
     draw_seed,
     encode_labels,
     find_classes,
+    hold_out,
     in_chunks,
     resolve_device,
     settle,
-    valid_rows_given,
+    valid_rows,
 )
 from energate.estimators.network import fraction_of, whole_number
-from energate.estimators.progress import CallbackSupportMixin, Reporter, with_callbacks
+from energate.estimators.progress import reporting, with_callbacks
 from energate.training import Batches, History, Stage, corrupt, row_batches
 
 Targets = NDArray[np.float32]  # (n, L) of 0 and 1; for classes one 1 in each row
-MIN_VALIDATION_ROWS = 10  # with fewer there is no validation split
 WANTED_STEPS, LEAST_EPOCHS, MOST_EPOCHS = 1300, 20, 200
 
 
@@ -98,12 +99,8 @@ def member_batches(n_models: int, n_rows: int, batch_size: int, seed: int, devic
 # --- the estimator ------------------------------------------------------------------------------------------------
 
 
-class LabelMLP(
-    ClassifierMixin,  # type: ignore[misc]
-    CallbackSupportMixin,  # type: ignore[misc]
-    FittedMixin,
-    BaseEstimator,  # type: ignore[misc]
-):
+@dataclass(eq=False, repr=False, kw_only=True)
+class LabelMLP(ClassifierMixin, Estimator):  # type: ignore[misc]
     """Predicts several labels of a row by the mean of several dropout networks, trained as one program.
 
     The labels are independent of each other given the hidden units; `predict_proba` says how probable each one is.
@@ -137,42 +134,19 @@ class LabelMLP(
 
     _FITTED = ("classes_", "multilabel_", "scaler_")  # what is saved beside the model
 
-    def __init__(
-        self,
-        *,
-        n_hidden: int = 256,
-        n_layers: int = 2,
-        n_members: int = 5,
-        dropout: float = 0.5,
-        input_dropout: float = 0.2,
-        max_epochs: int | str = "auto",
-        learning_rate: float = 4e-3,
-        weight_decay: float = 0.3,
-        batch_size: int = 64,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 20,
-        scaling: str = "standard",
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_hidden = n_hidden
-        self.n_layers = n_layers
-        self.n_members = n_members
-        self.dropout = dropout
-        self.input_dropout = input_dropout
-        self.max_epochs = max_epochs
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.batch_size = batch_size
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.scaling = scaling
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
+    n_hidden: int = 256
+    n_layers: int = 2
+    n_members: int = 5
+    dropout: float = 0.5
+    input_dropout: float = 0.2
+    max_epochs: int | str = "auto"
+    learning_rate: float = 4e-3
+    weight_decay: float = 0.3
+    batch_size: int = 64
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 20
+    scaling: str = "standard"
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -197,9 +171,10 @@ class LabelMLP(
         seed = draw_seed(self.random_state)
         held_out = self._given(X_valid, y_valid)
         counts, n_rows = targets.sum(0, dtype=np.float64), len(X)
-        if held_out is None and self.early_stopping and n_rows * self.validation_fraction >= MIN_VALIDATION_ROWS:
-            train, valid = train_test_split(np.arange(n_rows), test_size=self.validation_fraction, random_state=seed)
-            held_out, X, targets = (X[valid], targets[valid]), X[train], targets[train]
+        if held_out is None:
+            train, valid = hold_out(self, n_rows, seed)
+            held_out = None if valid is None else (X[valid], targets[valid])
+            X, targets = X[train], targets[train]
         self.scaler_ = SCALINGS[self.scaling](X, np.ones(len(X)))
         networks = self._networks(torch.Generator().manual_seed(seed))
         with torch.no_grad():  # The start: the share of the rows with each label, which is never 0 nor 1.
@@ -216,8 +191,7 @@ class LabelMLP(
             fraction_of(self, name)
         if self.early_stopping and not self.validation_fraction:
             raise InputError("`validation_fraction` must be above 0; use early_stopping=False to hold no rows out.")
-        if self.scaling not in list(SCALINGS):  # a list in place of a name has no hash
-            raise InputError(f"`scaling` must be one of {', '.join(SCALINGS)}; got {self.scaling!r}.")
+        check_choices(self, scaling=SCALINGS)
         auto_epochs(self.max_epochs, 1, WANTED_STEPS, LEAST_EPOCHS)  # refuses what is no number of epochs
 
     def _encode(self, y: NDArray[Any]) -> Targets:
@@ -234,10 +208,10 @@ class LabelMLP(
 
     def _given(self, X_valid: Any, y_valid: Any) -> tuple[Array, Targets] | None:
         """Validation rows that the caller brings."""
-        if not valid_rows_given(self, X_valid, y_valid):
+        given = valid_rows(self, X_valid, y_valid, multi_output=True)
+        if given is None:
             return None
-        X_valid, y_valid = validate_data(self, X_valid, y_valid, dtype=np.float64, reset=False, multi_output=True)
-        y_valid = _one_column(y_valid)
+        X_valid, y_valid = given[0], _one_column(given[1])
         if (y_valid.ndim == 2) != self.multilabel_:
             raise InputError(f"`y_valid` must have as many dimensions as `y`; got {y_valid.ndim}.")
         return X_valid, self._encode(y_valid)
@@ -287,25 +261,22 @@ class LabelMLP(
 
         n_steps = math.ceil(len(rows) / self.batch_size)
         epochs = auto_epochs(self.max_epochs, n_steps, WANTED_STEPS, LEAST_EPOCHS, MOST_EPOCHS)
-        report = Reporter(self, epochs, *train)
         layers = [module for module in networks.modules() if isinstance(module, BatchedLinear)]
         groups: list[dict[str, Any]] = [
             {"params": [layer.W for layer in layers]},
             {"params": [layer.b for layer in layers], "weight_decay": 0.0},
         ]
-        stage = Stage(
-            "train", epochs, self.learning_rate, self.weight_decay, "adamw", "cosine", patience=self.n_iter_no_change
-        )
+        how = self.learning_rate, self.weight_decay, "adamw", "cosine", self.n_iter_no_change
+        stage = Stage("train", epochs, *how)
         batches = member_batches(self.n_members, len(rows), self.batch_size, seed, device)
-        self.history_: History = stage.run(loss, groups, batches, validate, report)
-        report.end()
+        with reporting(self, epochs, *train) as report:
+            self.history_: History = stage.run(loss, groups, batches, validate, report)
         settle(networks)
 
     # --- scoring -----------------------------------------------------------------------------------
 
     def _logits(self, X: Any) -> Array:
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        X = self._checked(X)
         return in_chunks(X, self.scaler_, self.model_.output.b, lambda v: self.model_(v).mean(0))
 
     def decision_function(self, X: Any) -> Array:

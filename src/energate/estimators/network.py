@@ -2,40 +2,34 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.model_selection import train_test_split
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.base import ClassifierMixin
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from energate.errors import InputError
 from energate.estimators import edge
-from energate.estimators.classifier import MIN_VALIDATION_ROWS
 from energate.estimators.edge import (
     SCALINGS,
     Array,
-    FittedMixin,
+    Estimator,
     auto_epochs,
-    draw_seed,
-    encode_labels,
-    find_classes,
+    check_choices,
+    given_rows,
     in_chunks,
     resolve_device,
     settle,
-    valid_rows_given,
 )
-from energate.estimators.progress import CallbackSupportMixin, Reporter, with_callbacks
+from energate.estimators.progress import Reporter, reporting, with_callbacks
 from energate.training import History, Stage, row_batches
+from energate.training.classes import LabelledRows
 
-Labelled = tuple[Tensor, Tensor]  # rows (N, D) and their labels (N,), numbers from 0
 MONITORS = ("log_loss", "error")
 WANTED_STEPS, LEAST_EPOCHS = 2000, 40
 
@@ -53,17 +47,11 @@ class Network(nn.Module, ABC):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class NetworkClassifier(
-    ClassifierMixin,  # type: ignore[misc]
-    CallbackSupportMixin,  # type: ignore[misc]
-    FittedMixin,
-    BaseEstimator,  # type: ignore[misc]
-    ABC,
-):
+class NetworkClassifier(ClassifierMixin, Estimator, ABC):  # type: ignore[misc]
     """A network trained by cross-entropy, early stopping on rows held out.
 
-    A subclass is a dataclass, too, whose fields are its further parameters, and says with `_start` which network
-    training starts from.
+    A subclass, a dataclass as well, adds its own parameters, gives those below other defaults where it wants to, and
+    says with `_start` which network training starts from.
 
     Parameters
     ----------
@@ -99,9 +87,6 @@ class NetworkClassifier(
     n_iter_no_change: int = 20
     monitor: str = "log_loss"
     scaling: str = "unit"
-    device: str = "auto"
-    random_state: Any = None
-    verbose: int = 0
 
     @abstractmethod
     def _epochs_before(self, n_steps: int) -> int:
@@ -120,63 +105,41 @@ class NetworkClassifier(
     def fit(self, X: Any, y: Any, *, X_valid: Any = None, y_valid: Any = None) -> Self:
         """Train the network; ``X_valid`` and ``y_valid`` are rows to stop early on instead of held-out ones."""
         self._check_parameters()
-        X, y = validate_data(self, X, y, dtype=np.float64)
-        self.__dict__.pop("model_", None)  # it comes last: not fitted until then
-        self.classes_ = find_classes(y)
-        labels = encode_labels(y, self.classes_)
-        seed = draw_seed(self.random_state)
+        given = given_rows(self, X, y, X_valid=X_valid, y_valid=y_valid)
+        self.classes_: NDArray[Any] = given.classes
         self.history_: dict[str, History] = {}
-        rows, labels, held_out = self._split(X, labels, X_valid, y_valid, seed)
-        self.scaler_ = SCALINGS[self.scaling](rows, np.ones(len(rows)))
-        train = self._rows(rows, labels)
-        valid = None if held_out is None else self._rows(*held_out)
-        n_steps = math.ceil(len(rows) / self.batch_size)
-        report = Reporter(self, self._epochs_before(n_steps) + epochs_of(self, "max_epochs", n_steps), X, y)
-        network = self._start(train[0], len(self.classes_), seed, report)
-        self._train(network, train, valid, seed, report)
-        report.end()
+        self.scaler_ = SCALINGS[self.scaling](given.train.X, given.train.weight)
+        train, valid = given.tensors(self.scaler_, resolve_device(self.device))
+        n_steps = math.ceil(len(train.v) / self.batch_size)
+        n_epochs = self._epochs_before(n_steps) + epochs_of(self, "max_epochs", n_steps)
+        with reporting(self, n_epochs, X, y) as report:
+            network = self._start(train.v, len(self.classes_), given.seed, report)
+            self._train(network, train, valid, given.seed, report)
         settle(network)
-        self._keep(network, (train if valid is None else valid)[0])
+        self._keep(network, (valid or train).v)
         self.model_ = network
         return self
 
     def _check_parameters(self) -> None:
-        for name, names in {"scaling": SCALINGS, "monitor": MONITORS}.items():
-            if getattr(self, name) not in list(names):
-                raise InputError(f"`{name}` must be one of {', '.join(names)}; got {getattr(self, name)!r}.")
+        check_choices(self, scaling=SCALINGS, monitor=MONITORS)
         whole_number(self, "batch_size", 1)
         whole_number(self, "n_iter_no_change", 1)
         if not fraction_of(self, "validation_fraction") > 0:
             raise InputError("`validation_fraction` must be above 0; use early_stopping=False to hold no rows out.")
 
-    def _split(
-        self, X: Array, labels: NDArray[np.int64], X_valid: Any, y_valid: Any, seed: int
-    ) -> tuple[Array, NDArray[np.int64], tuple[Array, NDArray[np.int64]] | None]:
-        """Rows and labels to train on, and those to stop early on."""
-        if valid_rows_given(self, X_valid, y_valid):
-            X_valid, y_valid = validate_data(self, X_valid, y_valid, dtype=np.float64, reset=False)
-            return X, labels, (X_valid, encode_labels(y_valid, self.classes_))
-        if not self.early_stopping or np.bincount(labels).min() * self.validation_fraction < MIN_VALIDATION_ROWS:
-            return X, labels, None
-        train, valid = train_test_split(
-            np.arange(len(X)), test_size=self.validation_fraction, stratify=labels, random_state=seed
-        )
-        return X[train], labels[train], (X[valid], labels[valid])
-
-    def _rows(self, X: Array, labels: NDArray[np.int64]) -> Labelled:
-        device = resolve_device(self.device)
-        rows = torch.as_tensor(self.scaler_(X), dtype=torch.float32)
-        return rows.to(device), torch.as_tensor(labels).to(device)
-
-    def _train(self, network: Network, train: Labelled, valid: Labelled | None, seed: int, report: Reporter) -> None:
-        rows, labels = train
-        noise = torch.Generator(rows.device).manual_seed(seed)
+    def _train(
+        self, network: Network, train: LabelledRows, valid: LabelledRows | None, seed: int, report: Reporter
+    ) -> None:
+        noise = torch.Generator(train.v.device).manual_seed(seed)
 
         def loss(batch: Tensor) -> Tensor:
-            return F.cross_entropy(network(rows[batch], noise), labels[batch])
+            return F.cross_entropy(network(train.v[batch], noise), train.labels[batch])
 
-        validate = None if valid is None else self._validation(network, *valid)
-        self._minimise("fine-tune", loss, network, rows, "max_epochs", self.learning_rate, seed, report, validate)
+        epochs = epochs_of(self, "max_epochs", math.ceil(len(train.v) / self.batch_size))
+        how = self.learning_rate, self.weight_decay, self._OPTIMIZER, self._SCHEDULE, self.n_iter_no_change
+        validate = None if valid is None else self._validation(network, valid.v, valid.labels)
+        groups = network.groups(self.learning_rate)
+        self._minimise(Stage("fine-tune", epochs, *how), loss, groups, train.v, seed, report, validate)
 
     def _validation(self, network: Network, rows: Tensor, labels: Tensor) -> Callable[[], Tensor]:
         def validate() -> Tensor:
@@ -191,41 +154,22 @@ class NetworkClassifier(
 
     def _minimise(
         self,
-        stage: str,
+        stage: Stage,
         loss: Callable[[Tensor], Tensor],
-        module: nn.Module,
+        parameters: Iterable[Tensor] | Iterable[dict[str, Any]],
         rows: Tensor,
-        epochs: str,
-        learning_rate: float,
         seed: int,
         report: Reporter,
         validate: Callable[[], Tensor] | None = None,
-        optimizer: str | None = None,
-        schedule: str = "constant",
     ) -> None:
-        """One stage of training on batches of row numbers; ``epochs`` names the parameter that says how many.
-
-        ``optimizer`` and ``schedule`` are those of a stage before fine-tuning, which has its own.
-        """
-        last = stage == "fine-tune"
-        how = Stage(
-            stage,
-            epochs_of(self, epochs, math.ceil(len(rows) / self.batch_size)),
-            learning_rate,
-            self.weight_decay if last else 0.0,
-            optimizer or self._OPTIMIZER,
-            self._SCHEDULE if last else schedule,
-            self.n_iter_no_change,
-        )
-        parameters = module.groups(learning_rate) if isinstance(module, Network) else module.parameters()
+        """One stage of training on batches of the numbers of the rows."""
         batches = row_batches(len(rows), self.batch_size, seed, rows.device)
-        self.history_[stage] = how.run(loss, parameters, batches, validate, report)
+        self.history_[stage.name] = stage.run(loss, parameters, batches, validate, report)
 
     # --- scoring -----------------------------------------------------------------------------------
 
     def _logits(self, X: Any) -> Array:
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        X = self._checked(X)
         return in_chunks(X, self.scaler_, next(self.model_.parameters()), self.model_)
 
     def decision_function(self, X: Any) -> Array:

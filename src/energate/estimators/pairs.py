@@ -1,13 +1,11 @@
 """`PairScorer`: how well y goes with x, and the transformation from x to y, by one gated auto-encoder."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator
-from sklearn.model_selection import train_test_split
 from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _num_samples, check_array, check_is_fitted, validate_data
@@ -15,23 +13,23 @@ from torch import Tensor
 
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
-from energate.estimators import edge
 from energate.estimators.edge import (
     SCALINGS,
     Array,
-    FittedMixin,
+    Estimator,
     Scaler,
     check_options,
     default_size,
     draw_seed,
+    hold_out,
     in_chunks,
     resolve_device,
 )
-from energate.estimators.progress import CallbackSupportMixin, train_autoencoder, with_callbacks
+from energate.estimators.progress import with_callbacks
+from energate.estimators.scorer import Denoised, train_denoising
 from energate.training import History, corrupt
 from energate.units import GatedUnits, SymmetricGatedUnits
 
-MIN_VALIDATION_ROWS = 10  # with fewer there is no validation split
 WANTED_STEPS = (3000, 300)  # of "auto" epochs, and epochs at most
 
 
@@ -63,7 +61,8 @@ def _is_fitted(estimator: Any) -> bool:
     return True
 
 
-class PairScorer(CallbackSupportMixin, FittedMixin, BaseEstimator):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class PairScorer(Estimator):
     """Scores pairs of rows by how well y goes with x, and finds and applies the transformation between them.
 
     A gated auto-encoder learns to restore noisy pairs; its hidden units see products of x and y only, and so encode
@@ -98,44 +97,21 @@ class PairScorer(CallbackSupportMixin, FittedMixin, BaseEstimator):  # type: ign
 
     _FITTED = ("n_targets_in_", "scaler_x_", "scaler_y_")  # what is saved beside the model
 
-    def __init__(
-        self,
-        relation: str = "conditional",
-        *,
-        n_hidden: int | str = "auto",
-        n_factors: int | str = "auto",
-        activation: str = "sigmoid",
-        scaling: str = "standard",
-        noise: str = "gaussian",
-        noise_level: float = 0.5,
-        max_epochs: int | str = "auto",
-        learning_rate: float = 5e-3,
-        weight_decay: float = 0.0,
-        batch_size: int = 100,
-        early_stopping: bool = True,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 15,
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.relation = relation
-        self.n_hidden = n_hidden
-        self.n_factors = n_factors
-        self.activation = activation
-        self.scaling = scaling
-        self.noise = noise
-        self.noise_level = noise_level
-        self.max_epochs = max_epochs
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.batch_size = batch_size
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
+    relation: str = "conditional"
+    _: KW_ONLY
+    n_hidden: int | str = "auto"
+    n_factors: int | str = "auto"
+    activation: str = "sigmoid"
+    scaling: str = "standard"
+    noise: str = "gaussian"
+    noise_level: float = 0.5
+    max_epochs: int | str = "auto"
+    learning_rate: float = 5e-3
+    weight_decay: float = 0.0
+    batch_size: int = 100
+    early_stopping: bool = True
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 15
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -163,10 +139,8 @@ class PairScorer(CallbackSupportMixin, FittedMixin, BaseEstimator):  # type: ign
         self.scaler_x_, self.scaler_y_ = scaling(X, even), scaling(Y, even)
         self.model_ = self._build(torch.Generator().manual_seed(seed)).to(resolve_device(self.device))
         rows = torch.as_tensor(np.hstack([self.scaler_x_(X), self.scaler_y_(Y)])).to(self.model_.a)
-        train, held_out = torch.arange(len(X)), None
-        if self.early_stopping and len(X) * self.validation_fraction >= MIN_VALIDATION_ROWS:
-            train, held_out = train_test_split(train, test_size=self.validation_fraction, random_state=seed)
-        self._train(rows[train], None if held_out is None else rows[held_out], seed)
+        train, held_out = hold_out(self, len(X), seed)
+        self.history_: History = self._train(rows[train], None if held_out is None else rows[held_out], seed)
         return self
 
     def _build(self, generator: torch.Generator) -> Autoencoder:
@@ -185,27 +159,15 @@ class PairScorer(CallbackSupportMixin, FittedMixin, BaseEstimator):  # type: ign
     def _untrained(self) -> Autoencoder:
         return self._build(torch.Generator())
 
-    def _train(self, train: Tensor, valid: Tensor | None, seed: int) -> None:
-        model, arrange, n_x = self.model_, PAIR_RELATIONS[self.relation].arrange, self.n_features_in_
+    def _train(self, train: Tensor, valid: Tensor | None, seed: int) -> History:
+        arrange, n_x = PAIR_RELATIONS[self.relation].arrange, self.n_features_in_
         generator = torch.Generator(train.device).manual_seed(seed)
 
-        def noisy_copy(v: Tensor) -> Tensor:
-            return corrupt(v, self.noise, self.noise_level, generator)
-
-        validate = None
-        if valid is not None:
-            parts = [arrange(part[:, :n_x], part[:, n_x:]) for part in valid.split(edge.ROWS_PER_CHUNK)]
-            chunks = [(v, c, noisy_copy(v)) for v, c in parts]
-
-            def validate() -> Tensor:
-                return torch.cat([model.loss(v, c, seen=seen) for v, c, seen in chunks], -1).mean()
-
-        def loss(batch: Tensor) -> Tensor:
-            pairs = train[batch]
+        def noisy(pairs: Tensor) -> Denoised:
             v, c = arrange(pairs[:, :n_x], pairs[:, n_x:])
-            return model.loss(v, c, seen=noisy_copy(v)).mean()
+            return v, c, corrupt(v, self.noise, self.noise_level, generator), torch.ones_like(v[:, 0])
 
-        self.history_: History = train_autoencoder(self, loss, validate, train, seed, WANTED_STEPS)
+        return train_denoising(self, noisy, train, valid, seed, WANTED_STEPS)
 
     # --- pairs ---------------------------------------------------------------------------------------
 
@@ -279,9 +241,7 @@ class PairScorer(CallbackSupportMixin, FittedMixin, BaseEstimator):  # type: ign
         return in_chunks(np.hstack(parts), scaler, self.model_.a, split)
 
     def _check(self, X: Any, Y: Any) -> tuple[Array, Array]:
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
-        Y = _rows_of("Y", Y)
+        X, Y = self._checked(X), _rows_of("Y", Y)
         if Y.shape[1] != self.n_targets_in_:
             raise InputError(f"`Y` must have {self.n_targets_in_} columns, as in fit; got shape {Y.shape}.")
         _same_rows(X=X, Y=Y)

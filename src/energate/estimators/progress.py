@@ -4,17 +4,12 @@ Three may listen: the terminal (``verbose``), whoever called `watching` around t
 and scikit-learn's callbacks where scikit-learn has them (1.9).
 """
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from torch import Tensor
-
-from energate.estimators.edge import auto_epochs, settle
-from energate.training import History, Progress, Stage, row_batches
+from energate.training import Progress
 
 try:
     from sklearn import callback as _callback
@@ -51,45 +46,6 @@ def watching(watcher: Watcher) -> Iterator[None]:
         _WATCHER.reset(token)
 
 
-@dataclass(frozen=True)
-class Done:
-    """A part of `fit` that is done: an epoch of a stage, or something else, which has no progress."""
-
-    task: str
-    line: str  # the same for people
-    stage: str = ""
-    progress: Progress | None = None
-
-
-def _watch(done: Done) -> bool:
-    watcher = _WATCHER.get()
-    if watcher is not None and done.progress is not None:
-        watcher(done.stage, done.progress)
-    return False
-
-
-def _print(done: Done) -> bool:
-    print(done.line)
-    return False
-
-
-class _Callbacks:
-    """One task for scikit-learn's callbacks for each part of a `fit`."""
-
-    def __init__(self, estimator: Any, n_tasks: int, X: Any, y: Any) -> None:
-        self.given = {"estimator": estimator, "X": X, "y": y}
-        self.context = estimator._init_callback_context(max_subtasks=n_tasks)
-        self.context.call_on_fit_task_begin(**self.given)
-
-    def __call__(self, done: Done) -> bool:
-        task = self.context.subcontext(task_name=done.task)
-        task.call_on_fit_task_begin(**self.given)
-        return bool(task.call_on_fit_task_end(**self.given))
-
-    def end(self) -> None:
-        self.context.call_on_fit_task_end(**self.given)
-
-
 class Reporter:
     """Tells all who listen of every part of one `fit`, of which there are ``n_tasks``.
 
@@ -97,51 +53,39 @@ class Reporter:
     """
 
     def __init__(self, estimator: Any, n_tasks: int, X: Any, y: Any = None) -> None:
-        self.callbacks = _Callbacks(estimator, n_tasks, X, y) if "_skl_callbacks" in vars(estimator) else None
-        self.listeners: list[Callable[[Done], bool]] = [_watch]
-        if estimator.verbose:
-            self.listeners.append(_print)
-        if self.callbacks is not None:
-            self.listeners.append(self.callbacks)
+        self.verbose = estimator.verbose
+        self.given = {"estimator": estimator, "X": X, "y": y}
+        self.context: Any = None  # of scikit-learn's callbacks
+        if "_skl_callbacks" in vars(estimator):
+            self.context = estimator._init_callback_context(max_subtasks=n_tasks)
+            self.context.call_on_fit_task_begin(**self.given)
 
     def __call__(self, stage: str, progress: Progress) -> bool:
         """Tell of an epoch, as `energate.training.Listener`."""
+        watcher = _WATCHER.get()
+        if watcher is not None:
+            watcher(stage, progress)
         best = "" if progress.best is None else f", best validation loss {float(progress.best.min()):.4f}"
         loss = float(progress.history.loss[-1].mean())
-        line = f"[{stage}] epoch {progress.epoch}/{progress.n_epochs}, loss {loss:.4f}{best}"
-        return self.tell(Done(f"{stage} epoch", line, stage, progress))
+        return self.tell(
+            f"{stage} epoch", f"[{stage}] epoch {progress.epoch}/{progress.n_epochs}, loss {loss:.4f}{best}"
+        )
 
-    def tell(self, done: Done) -> bool:
-        """Tell everyone; returns whether somebody asks to stop."""
-        answers = [listener(done) for listener in self.listeners]
-        return any(answers)
+    def tell(self, task: str, line: str) -> bool:
+        """Tell of a part that is done, by its name and in a line for people; whether somebody asks to stop."""
+        if self.verbose:
+            print(line)
+        if self.context is None:
+            return False
+        part = self.context.subcontext(task_name=task)
+        part.call_on_fit_task_begin(**self.given)
+        return bool(part.call_on_fit_task_end(**self.given))
 
-    def end(self) -> None:
-        """Say that `fit` is done."""
-        if self.callbacks is not None:
-            self.callbacks.end()
 
-
-def train_autoencoder(
-    estimator: Any,
-    loss: Callable[[Tensor], Tensor],
-    validate: Callable[[], Tensor] | None,
-    rows: Tensor,
-    seed: int,
-    wanted: tuple[int, int],
-    schedule: str = "constant",
-) -> History:
-    """Train ``estimator.model_`` on batches of row numbers, as the estimator's parameters say.
-
-    ``wanted`` steps are taken by ``max_epochs="auto"``, in so many epochs at most.
-    """
-    n_steps = math.ceil(len(rows) / max(1, estimator.batch_size))
-    epochs = auto_epochs(estimator.max_epochs, n_steps, wanted[0], 40, wanted[1])
-    rate, patience = estimator.learning_rate, estimator.n_iter_no_change
-    stage = Stage("denoise", epochs, rate, estimator.weight_decay, schedule=schedule, patience=patience)
-    reporter, model = Reporter(estimator, epochs, rows), estimator.model_
-    batches = row_batches(len(rows), estimator.batch_size, seed, rows.device)
-    history = stage.run(loss, model.parameters(), batches, validate, reporter)
-    reporter.end()
-    settle(model)
-    return history
+@contextmanager
+def reporting(estimator: Any, n_tasks: int, X: Any, y: Any = None) -> Iterator[Reporter]:
+    """A `Reporter` for what is trained inside; callbacks are told when that is done."""
+    report = Reporter(estimator, n_tasks, X, y)
+    yield report
+    if report.context is not None:
+        report.context.call_on_fit_task_end(**report.given)

@@ -1,6 +1,6 @@
 """`EnergyRefiner`: any multi-label classifier, and an energy that knows which labels go together (GAES_XY, GAES_Y2)."""
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from numbers import Real
 from typing import Any, Self
 
@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 from scipy.special import expit
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.preprocessing import LabelBinarizer
 from sklearn.utils import Tags, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
@@ -17,15 +17,31 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from energate.errors import InputError
 from energate.estimators.bases import all_scores, calibrated, fit_with_unseen_scores, label_scores, varying
-from energate.estimators.edge import SCALINGS, Array, FittedMixin, Gain, default_size, draw_seed, resolve_device
-from energate.estimators.methods import METHODS, Refinement
+from energate.estimators.edge import (
+    SCALINGS,
+    Array,
+    Estimator,
+    Gain,
+    check_choices,
+    default_size,
+    draw_seed,
+    resolve_device,
+)
 from energate.estimators.mlp import LabelMLP
 from energate.estimators.network import whole_number
-from energate.estimators.progress import CallbackSupportMixin, Done, Reporter, with_callbacks
+from energate.estimators.progress import Reporter, reporting, with_callbacks
 from energate.measures import log_loss, standard_error
 from energate.training import History
-from energate.training.labels import LABEL_RELATIONS, LabelRows, LabelSets, LabelTraining, label_autoencoder
-from energate.training.sets import OBJECTIVES
+from energate.training.labels import (
+    LABEL_RELATIONS,
+    METHODS,
+    OBJECTIVES,
+    LabelRows,
+    LabelSets,
+    LabelTraining,
+    Refinement,
+    label_autoencoder,
+)
 
 T_LIMIT = 12.0
 FLAT = 1e-3  # the slope of scores that say nothing
@@ -41,7 +57,8 @@ class Refined:
     steps: Array  # (T, n, L), the probabilities on the way, from the base's to the refined
 
 
-class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEstimator):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class EnergyRefiner(ClassifierMixin, Estimator):  # type: ignore[misc]
     """A multi-label classifier: a base's predictions, refined by the energy of the label vectors.
 
     Parameters
@@ -73,7 +90,7 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
         decides itself, unless one half is better there by more than a standard error.
     verdict_ : what came out, in a sentence.
     n_sets_ : different label vectors in the rows trained on.
-    model_ : the `energate.training.sets.SetModel`, or the `energate.Autoencoder`.
+    model_ : the `energate.training.labels.SetModel`, or the `energate.Autoencoder`.
     classes_, n_features_in_, feature_names_in_ : as in scikit-learn.
     """
 
@@ -83,46 +100,22 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
         "n_steps_", "threshold_", "gain_", "verdict_",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        base: Any = None,
-        relation: str = "yy",
-        *,
-        method: str = "sets",
-        objective: str = "hamming",
-        prefit: bool = False,
-        cv: int = 5,
-        n_hidden: int | str = "auto",
-        n_factors: int | str = "auto",
-        n_neighbours: int = 16,
-        noise_level: float = 0.4,
-        max_epochs: int = 24,
-        learning_rate: float = 6e-3,
-        weight_decay: float = 0.1,
-        batch_size: int = 256,
-        validation_fraction: float = 0.2,
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.base = base
-        self.relation = relation
-        self.method = method
-        self.objective = objective
-        self.prefit = prefit
-        self.cv = cv
-        self.n_hidden = n_hidden
-        self.n_factors = n_factors
-        self.n_neighbours = n_neighbours
-        self.noise_level = noise_level
-        self.max_epochs = max_epochs
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.batch_size = batch_size
-        self.validation_fraction = validation_fraction
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
+    base: Any = None
+    relation: str = "yy"
+    _: KW_ONLY
+    method: str = "sets"
+    objective: str = "hamming"
+    prefit: bool = False
+    cv: int = 5
+    n_hidden: int | str = "auto"
+    n_factors: int | str = "auto"
+    n_neighbours: int = 16
+    noise_level: float = 0.4
+    max_epochs: int = 24
+    learning_rate: float = 6e-3
+    weight_decay: float = 0.1
+    batch_size: int = 256
+    validation_fraction: float = 0.2
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
@@ -139,11 +132,16 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
         X, Y = validate_data(self, X, Y, dtype=np.float64, multi_output=True)
         self.__dict__.pop("verdict_", None)  # it comes last: not fitted until then
         Y = self._encode(Y)
-        seed, n_folds = draw_seed(self.random_state), min(self.cv, len(X))
-        report = Reporter(self, (0 if self.prefit else n_folds) + self.max_epochs, X, Y)
+        n_folds = min(self.cv, len(X))
+        with reporting(self, (0 if self.prefit else n_folds) + self.max_epochs, X, Y) as report:
+            self._learn(X, Y, n_folds, report)
+        return self
+
+    def _learn(self, X: Array, Y: Array, n_folds: int, report: Reporter) -> None:
+        seed = draw_seed(self.random_state)
 
         def said(fold: int) -> None:
-            report.tell(Done("base fold", f"[base] fold {fold}/{n_folds}"))
+            report.tell("base fold", f"[base] fold {fold}/{n_folds}")
 
         if self.prefit:
             self.base_ = self.base
@@ -161,16 +159,15 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
         train, valid = (rows.take(torch.as_tensor(part)) for part in (order[n_valid:], order[:n_valid]))
         if len(train.t) == 0:
             raise InputError(f"`X` must have at least 2 rows; got {len(X)}.")
-        self.history_ = self._train(train, valid, seed, report)
+        training = LabelTraining(self.max_epochs, self.learning_rate, self.weight_decay, self.batch_size, seed, report)
+        sets = LabelSets.of(train.Y)
+        self.n_sets_ = len(sets.Y)
+        self.model_: Any = self._network(sets, torch.Generator().manual_seed(seed)).to(train.t.device)
+        self.history_: History = self.refinement.train(self.model_, sets, train, valid, training)
         self._choose(valid)
-        report.end()
-        return self
 
     def _check_parameters(self) -> None:
-        choices = {"relation": LABEL_RELATIONS, "method": METHODS, "objective": OBJECTIVES}
-        for name, names in choices.items():
-            if getattr(self, name) not in names:
-                raise InputError(f"`{name}` must be one of {', '.join(names)}; got {getattr(self, name)!r}.")
+        check_choices(self, relation=LABEL_RELATIONS, method=METHODS, objective=OBJECTIVES)
         if self.prefit and self.base is None:
             raise InputError("prefit=True needs a fitted `base`; got None.")
         for name, least in {"cv": 2, "n_neighbours": 0, "max_epochs": 0, "batch_size": 1}.items():
@@ -210,13 +207,6 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
     def refinement(self) -> Refinement:
         """The way to refine that ``method`` names."""
         return METHODS[self.method](self.objective, self.n_neighbours, self.noise_level)
-
-    def _train(self, train: LabelRows, valid: LabelRows, seed: int, report: Reporter) -> History:
-        training = LabelTraining(self.max_epochs, self.learning_rate, self.weight_decay, self.batch_size, seed, report)
-        sets = LabelSets.of(train.Y)
-        self.n_sets_ = len(sets.Y)
-        self.model_: Any = self._network(sets, torch.Generator().manual_seed(seed)).to(train.t.device)
-        return self.refinement.train(self.model_, sets, train, valid, training)
 
     def _network(self, sets: LabelSets, generator: torch.Generator) -> torch.nn.Module:
         sizes = default_size(self.n_factors, 32), default_size(self.n_hidden, 32)
@@ -282,10 +272,7 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
         if not self.gate_:
             return plain, (plain > self.threshold_).astype(np.float64)
         way = self.refinement
-        size = way.rows_at_once(self.model_, rows.t.shape[1])
-        parts = [
-            way.refine(self.model_, rows.take(part), self.n_steps_) for part in torch.arange(len(plain)).split(size)
-        ]
+        parts = [way.refine(self.model_, part, self.n_steps_) for part in way.chunks(self.model_, rows)]
         refined, best = (torch.cat(each).double().cpu().numpy() for each in zip(*parts, strict=True))
         return (1 - self.gate_) * plain + self.gate_ * refined, best
 
@@ -303,8 +290,7 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
 
     def _rows_of_scores(self, X: Any, scores: Any = None) -> LabelRows:
         """Rows with the scores of the base, or with given ones."""
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        X = self._checked(X)
         scores = self._scores(X) if scores is None else np.asarray(scores, dtype=np.float64)
         if scores.shape != (len(X), len(self.slope_)) or not np.isfinite(scores).all():
             raise InputError(f"`scores` must be finite, ({len(X)}, {len(self.slope_)}); got {scores.shape}.")
@@ -362,9 +348,8 @@ class EnergyRefiner(ClassifierMixin, CallbackSupportMixin, FittedMixin, BaseEsti
             Y = self._known_labels(Y)
             rows = self._label_rows(self._scores(X), X, Y)
         way = self.refinement
-        size = way.rows_at_once(self.model_, rows.Y.shape[1])
         with torch.no_grad():
-            parts = [way.liking(self.model_, rows.take(part)) for part in torch.arange(len(rows.Y)).split(size)]
+            parts = [way.liking(self.model_, part) for part in way.chunks(self.model_, rows)]
         return torch.cat(parts).double().cpu().numpy()
 
     def _rows_of_labels(self, Y: Any) -> LabelRows:

@@ -1,15 +1,15 @@
 """`EnergyScorer`: density-like scores and anomaly detection by the exact energy of one denoising auto-encoder."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin
-from sklearn.model_selection import train_test_split
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin
+from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from energate.autoencoder import Autoencoder
@@ -18,31 +18,32 @@ from energate.estimators import edge
 from energate.estimators.edge import (
     SCALINGS,
     Array,
-    FittedMixin,
+    Estimator,
+    UnitsBuilder,
+    auto_epochs,
     build_units,
     check_options,
-    default_size,
     draw_seed,
+    hold_out,
     in_chunks,
     resolve_device,
+    settle,
 )
-from energate.estimators.progress import CallbackSupportMixin, train_autoencoder, with_callbacks
-from energate.training import History, corrupt
-from energate.units import HiddenUnits
+from energate.estimators.progress import reporting, with_callbacks
+from energate.training import History, Stage, corrupt, row_batches
 
-UnitsBuilder = Callable[[int, int, torch.Generator], HiddenUnits | Sequence[HiddenUnits]]
-MIN_VALIDATION_ROWS = 10  # with fewer there is no validation split
 FAR = 10.0  # standard deviations
 WANTED_STEPS = (600, 600)  # of "auto" epochs, and epochs at most
+#: rows or pairs as an auto-encoder sees them in training: v, its context, v with noise, and the weight of each (N,)
+Denoised = tuple[Tensor, Tensor | None, Tensor, Tensor]
 
 
+@dataclass(eq=False, repr=False)
 class EnergyScorer(
     ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
     TransformerMixin,  # type: ignore[misc]
     OutlierMixin,  # type: ignore[misc]
-    CallbackSupportMixin,  # type: ignore[misc]
-    FittedMixin,
-    BaseEstimator,  # type: ignore[misc]
+    Estimator,
 ):
     """Scores rows by how much one denoising auto-encoder likes them, and tells outliers from normal rows.
 
@@ -85,50 +86,24 @@ class EnergyScorer(
 
     _FITTED = ("scaler_", "offset_")  # what is saved beside the model
 
-    def __init__(
-        self,
-        units: str | UnitsBuilder = "mean-covariance",
-        *,
-        n_hidden: int | str = "auto",
-        n_factors: int | str = "auto",
-        activation: str = "sigmoid",
-        scaling: str = "standard",
-        noise: str = "gaussian",
-        noise_level: float = 0.3,
-        far_share: float = 0.1,
-        max_epochs: int | str = "auto",
-        learning_rate: float = 1e-2,
-        weight_decay: float = 0.0,
-        batch_size: int = 100,
-        early_stopping: bool = True,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 50,
-        contamination: float | str = "auto",
-        false_positive_rate: float | None = None,
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.units = units
-        self.n_hidden = n_hidden
-        self.n_factors = n_factors
-        self.activation = activation
-        self.scaling = scaling
-        self.noise = noise
-        self.noise_level = noise_level
-        self.far_share = far_share
-        self.max_epochs = max_epochs
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.batch_size = batch_size
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.contamination = contamination
-        self.false_positive_rate = false_positive_rate
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
+    units: str | UnitsBuilder = "mean-covariance"
+    _: KW_ONLY
+    n_hidden: int | str = "auto"
+    n_factors: int | str = "auto"
+    activation: str = "sigmoid"
+    scaling: str = "standard"
+    noise: str = "gaussian"
+    noise_level: float = 0.3
+    far_share: float = 0.1
+    max_epochs: int | str = "auto"
+    learning_rate: float = 1e-2
+    weight_decay: float = 0.0
+    batch_size: int = 100
+    early_stopping: bool = True
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 50
+    contamination: float | str = "auto"
+    false_positive_rate: float | None = None
 
     # --- fitting -----------------------------------------------------------------------------------
 
@@ -140,12 +115,11 @@ class EnergyScorer(
         self.__dict__.pop("offset_", None)  # it comes last: not fitted until then
         seed = draw_seed(self.random_state)
         self.scaler_ = SCALINGS[self.scaling](X, np.ones(len(X)))
-        self.model_ = self._build(X.shape[1], torch.Generator().manual_seed(seed)).to(resolve_device(self.device))
-        train, held_out = X, None
-        if self.early_stopping and len(X) * self.validation_fraction >= MIN_VALIDATION_ROWS:
-            train, held_out = train_test_split(X, test_size=self.validation_fraction, random_state=seed)
-        self._train(self._rows(train), None if held_out is None else self._rows(held_out), seed)
-        self.offset_ = self._threshold(X, X if held_out is None else held_out)
+        self.model_ = self._build(torch.Generator().manual_seed(seed)).to(resolve_device(self.device))
+        train, held_out = hold_out(self, len(X), seed)
+        rows = torch.as_tensor(self.scaler_(X)).to(self.model_.a)
+        self.history_: History = self._train(rows[train], None if held_out is None else rows[held_out], seed)
+        self.offset_ = self._threshold(X, X if held_out is None else X[held_out])
         return self
 
     def _check_parameters(self) -> None:
@@ -163,14 +137,9 @@ class EnergyScorer(
         if rate is not None and not 0 < rate < 1:
             raise InputError(f"`false_positive_rate` must be None or a fraction in (0, 1); got {rate!r}.")
 
-    def _build(self, width: int, generator: torch.Generator) -> Autoencoder:
-        units: HiddenUnits | Sequence[HiddenUnits]
-        if callable(self.units):
-            units = self.units(1, width, generator)
-        else:
-            auto = int(np.clip(2 * width, 32, 300))
-            n_hidden, n_factors = default_size(self.n_hidden, auto), default_size(self.n_factors, auto)
-            units = build_units(self.units, 1, width, n_hidden, n_factors, self.activation, generator)
+    def _build(self, generator: torch.Generator) -> Autoencoder:
+        width = self.n_features_in_
+        units = build_units(self, 1, width, int(np.clip(2 * width, 32, 300)), generator)
         model = Autoencoder(units, "sigmoid" if self.scaling == "unit" else "linear")
         if (model.n_models, model.width) != (1, width):
             raise InputError(
@@ -179,43 +148,26 @@ class EnergyScorer(
         return model
 
     def _untrained(self) -> Autoencoder:
-        return self._build(self.n_features_in_, torch.Generator())
+        return self._build(torch.Generator())
 
-    def _rows(self, X: Array) -> Tensor:
-        return torch.as_tensor(self.scaler_(X)).to(self.model_.a)
-
-    def _train(self, train: Tensor, valid: Tensor | None, seed: int) -> None:
-        model = self.model_
+    def _train(self, train: Tensor, valid: Tensor | None, seed: int) -> History:
         generator = torch.Generator(train.device).manual_seed(seed)
-        far = 0.0 if model.visible.name == "sigmoid" else FAR * max(float(train.std(0).max()), self.noise_level)
+        sigmoid = self.model_.visible.name == "sigmoid"
+        far = 0.0 if sigmoid else FAR * max(float(train.std(0).max()), self.noise_level)
 
-        def noisy_copy(v: Tensor) -> tuple[Tensor, Tensor]:
-            """The rows as the encoder sees them, (N, D), and the weight of each in the loss, (N,)."""
+        def noisy(v: Tensor) -> Denoised:
             seen = corrupt(v, self.noise, self.noise_level, generator)
             if not far * self.far_share:
-                return seen, torch.ones_like(v[:, 0])
+                return v, None, seen, torch.ones_like(v[:, 0])
             share, size = torch.rand(2, len(v), 1, generator=generator, device=v.device)
             away = corrupt(torch.zeros_like(v), "gaussian", far, generator)
             is_far = share < self.far_share
             # Errors grow with the noise: with equal weights the few far rows would be all that training sees.
             # Much lower weights, and covariance units no longer learn to pull back.
             weight = torch.where(is_far, 1 / (1 + FAR * size), 1.0)
-            return torch.where(is_far, v + size * away, seen), weight[:, 0]
+            return v, None, torch.where(is_far, v + size * away, seen), weight[:, 0]
 
-        validate = None
-        if valid is not None:
-            parts = [part.split(edge.ROWS_PER_CHUNK) for part in (valid, *noisy_copy(valid))]
-            chunks = list(zip(*parts, strict=True))
-
-            def validate() -> Tensor:
-                return torch.cat([weight * model.loss(v, seen=seen) for v, seen, weight in chunks], -1).mean()
-
-        def loss(batch: Tensor) -> Tensor:
-            v = train[batch]
-            seen, weight = noisy_copy(v)
-            return (weight * model.loss(v, seen=seen)).mean()
-
-        self.history_: History = train_autoencoder(self, loss, validate, train, seed, WANTED_STEPS, "cosine")
+        return train_denoising(self, noisy, train, valid, seed, WANTED_STEPS, "cosine")
 
     def _threshold(self, X: Array, normal: Array) -> float:
         """The energy below which rows are outliers, from the rows given to `fit` and those of them held out."""
@@ -249,13 +201,9 @@ class EnergyScorer(
         inside = (lambda v: score(v.clamp(0, 1))) if self.model_.visible.name == "sigmoid" else score
         return in_chunks(X, self.scaler_, self.model_.a, inside)
 
-    def _check(self, X: Any) -> Array:
-        check_is_fitted(self)
-        return validate_data(self, X, dtype=np.float64, reset=False)
-
     def score_samples(self, X: Any) -> Array:
         """The energy of each row, up to a constant its log-density: (n,), higher is more normal."""
-        return self._score(self._check(X), self._energy)
+        return self._score(self._checked(X), self._energy)
 
     def decision_function(self, X: Any) -> Array:
         """The energy above the threshold ``offset_``: (n,), negative for outliers."""
@@ -267,11 +215,11 @@ class EnergyScorer(
 
     def transform(self, X: Any) -> Array:
         """The hidden units: (n, M)."""
-        return self._score(self._check(X), lambda v: self.model_.encode(v)[0])
+        return self._score(self._checked(X), lambda v: self.model_.encode(v)[0])
 
     def reconstruct(self, X: Any) -> Array:
         """What the auto-encoder makes of each row, in the original columns: (n, D)."""
-        rows = self._score(self._check(X), lambda v: self.model_.reconstruct(v)[0])
+        rows = self._score(self._checked(X), lambda v: self.model_.reconstruct(v)[0])
         return rows * self.scaler_.size + self.scaler_.offset
 
     @property
@@ -282,3 +230,40 @@ class EnergyScorer(
 def _three_deviations_below(energies: Array) -> float:
     quartile, median = np.quantile(energies, [0.25, 0.5])
     return float(median - 3 * (1.4826 * (median - quartile) or 1.2533 * np.abs(energies - median).mean()))
+
+
+def train_denoising(
+    estimator: Any,
+    noisy: Callable[[Tensor], Denoised],
+    train: Tensor,
+    valid: Tensor | None,
+    seed: int,
+    wanted: tuple[int, int],
+    schedule: str = "constant",
+) -> History:
+    """Train ``estimator.model_`` to restore rows from ``noisy`` copies, as the estimator's parameters say.
+
+    ``wanted`` steps are taken by ``max_epochs="auto"``, in so many epochs at most.
+    """
+    model, validate = estimator.model_, None
+    if valid is not None:  # always under the same noise
+        parts, size = noisy(valid), edge.ROWS_PER_CHUNK
+        slices = [slice(start, start + size) for start in range(0, len(valid), size)]
+        chunks = [[None if part is None else part[some] for part in parts] for some in slices]
+
+        def validate() -> Tensor:
+            return torch.cat([weight * model.loss(v, c, seen=seen) for v, c, seen, weight in chunks], -1).mean()
+
+    def loss(batch: Tensor) -> Tensor:
+        v, c, seen, weight = noisy(train[batch])
+        return (weight * model.loss(v, c, seen=seen)).mean()
+
+    n_steps = math.ceil(len(train) / max(1, estimator.batch_size))
+    epochs = auto_epochs(estimator.max_epochs, n_steps, wanted[0], 40, wanted[1])
+    rates, patience = (estimator.learning_rate, estimator.weight_decay), estimator.n_iter_no_change
+    stage = Stage("denoise", epochs, *rates, schedule=schedule, patience=patience)
+    batches = row_batches(len(train), estimator.batch_size, seed, train.device)
+    with reporting(estimator, epochs, train) as report:
+        history = stage.run(loss, model.parameters(), batches, validate, report)
+    settle(model)
+    return history

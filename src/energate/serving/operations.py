@@ -73,7 +73,7 @@ def _operation(name: str, command: Command, view: View, about: dict[str, Any], f
             fixed["probabilities"], outputs["probabilities"] = None, {"type": "null"}
 
     def compute(rows: list[Any], **beside: Any) -> dict[str, Any]:
-        said = command.compute(view.rows(form.matrix(rows)), **beside)
+        said = command.compute(form.matrix(rows), **beside)
         return {output.name: said[output.name] for output in command.outputs}
 
     fields, example = {}, {}

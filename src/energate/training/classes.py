@@ -24,9 +24,8 @@ from torch.nn import functional as F
 
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
-from energate.training.batches import Batches, class_batches, corrupt
 from energate.training.calibration import calibrate, calibrate_scales, negative_log_likelihood
-from energate.training.loop import History, Listener, Stage, spread
+from energate.training.loop import Batches, History, Listener, Stage, class_batches, corrupt, spread
 from energate.units import MeanUnits
 
 
@@ -149,16 +148,41 @@ class Training:
 
     def stage(self, name: str, schedule: str) -> Stage:
         """One stage of this training."""
-        return Stage(
-            name,
-            self.epochs,
-            self.learning_rate,
-            self.weight_decay,
-            self.optimizer,
-            schedule,
-            self.patience,
-            self.validate_every,
-        )
+        rates = self.learning_rate, self.weight_decay
+        return Stage(name, self.epochs, *rates, self.optimizer, schedule, self.patience, self.validate_every)
+
+
+@dataclass(frozen=True)
+class Stages:
+    """How all three stages go."""
+
+    pretrain: Training
+    fine_tune: Training  # without epochs there is no such stage
+    generative_weights: Tensor  # (C,)
+    start_scale: float | None = FINE_TUNE_SCALE
+    calibrate: bool = True  # else the biases are only learned with the weights
+
+
+def train_classes(
+    model: ClassEnergies,
+    rows: LabelledRows,
+    stages: Stages,
+    valid: LabelledRows | None = None,
+    listener: Listener | None = None,
+) -> dict[str, History]:
+    """Pretrain, calibrate, fine-tune and calibrate again, on validation rows where there are some."""
+    first, second, scale = stages.pretrain, stages.fine_tune, stages.fine_tune.learn_scale
+    history = {"pretrain": pretrain(model, rows, first, valid, listener)}
+    if second.epochs:
+        if stages.calibrate:
+            set_biases(model, valid or rows, scale)
+        weights, start = stages.generative_weights, stages.start_scale
+        history["fine-tune"] = fine_tune(model, rows, second, weights, valid, listener, start_scale=start)
+    if stages.calibrate:
+        losses = set_biases(model, valid or rows, scale)
+        if valid is not None:
+            weigh_members(model, valid, losses)
+    return history
 
 
 def find_biases(model: ClassEnergies, rows: LabelledRows, scale: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -222,10 +246,9 @@ def pretrain(
         losses = torch.stack([part.loss(v, seen=seen) for part in model.autoencoders]).sum(0)
         return model.per_member((rows.weight[batch].repeat(model.n_members, 1) * losses).mean(-1))
 
+    stage, validate = training.stage("pretrain", "constant"), _validation(model, valid, training.learn_scale)
     parameters = [parameter for part in model.autoencoders for parameter in part.parameters()]
-    batches = _batches(model, rows, training, PRETRAIN_ROWS)
-    validate = _validation(model, valid, training.learn_scale)
-    return training.stage("pretrain", "constant").run(loss, parameters, batches, validate, listener)
+    return stage.run(loss, parameters, _batches(model, rows, training, PRETRAIN_ROWS), validate, listener)
 
 
 def fine_tune(
@@ -250,10 +273,10 @@ def fine_tune(
         with torch.no_grad():
             model.B.mul_((start_scale / model.beta.mean(1, keepdim=True)).clamp(max=1))
             model.beta.fill_(start_scale)
+    stage, validate = training.stage("fine-tune", "cosine"), _validation(model, valid, scale)
     loss = _hybrid_loss(model, rows, training, generative_weight)
     batches = _batches(model, rows, training, FINE_TUNE_ROWS)
-    validate = _validation(model, valid, scale)
-    history = training.stage("fine-tune", "cosine").run(loss, model.parameters(), batches, validate, listener)
+    history = stage.run(loss, model.parameters(), batches, validate, listener)
     if loss_before is not None and history.best is not None:
         worse = (history.best.reshape(-1) > loss_before).to(model.B.device)
         with torch.no_grad():

@@ -20,8 +20,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from energate.errors import InputError, require
 from energate.estimators import EnergyClassifier
-from energate.estimators.classifier import MIN_VALIDATION_ROWS, PER_MEMBER
-from energate.estimators.edge import draw_seed
+from energate.estimators.classifier import PER_MEMBER
+from energate.estimators.edge import MIN_CLASS_ROWS, draw_seed
 from energate.estimators.together import Config
 from energate.tuning._space import DEFAULT_SPACE, Space, plain, read_space
 from energate.tuning._study import KEY, SAMPLER, SAMPLERS, Plan, Study, Trainer, Trial, open_storage, stored_attributes
@@ -225,7 +225,7 @@ def _hold_out(estimator: EnergyClassifier, X: Any, y: Any, sample_weight: Any) -
     if estimator._prepare(X, y, sample_weight)[1] is None:
         raise InputError(
             f"search measures on rows held out, which takes early_stopping=True and a `validation_fraction` that holds "
-            f"at least {MIN_VALIDATION_ROWS} rows of every class; got early_stopping={estimator.early_stopping} and "
+            f"at least {MIN_CLASS_ROWS} rows of every class; got early_stopping={estimator.early_stopping} and "
             f"validation_fraction={estimator.validation_fraction} with {np.unique(y, return_counts=True)[1].min()} "
             "rows of the smallest class. Raise the fraction, or give more rows."
         )

@@ -22,7 +22,7 @@ from energate.activations import Activation, Function
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
 from energate.estimators import EnergyClassifier, ImageEnergyClassifier
-from energate.estimators.edge import Array
+from energate.estimators.edge import Array, in_one_pass
 from energate.training.classes import ClassEnergies
 from energate.units import HiddenUnits, NetworkUnits
 from energate.views.accounts import ClassAccount
@@ -37,7 +37,6 @@ from energate.views.view import (
     View,
     drawn,
     in_double,
-    in_one_pass,
     kind_of,
     register,
     unscaled,

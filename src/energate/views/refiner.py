@@ -15,9 +15,8 @@ from energate.errors import InputError
 from energate.estimators import EnergyRefiner, LabelMLP
 from energate.estimators.bases import MOST, MissingBase
 from energate.estimators.edge import Array
-from energate.estimators.methods import MIXED_STEPS
 from energate.estimators.refiner import T_LIMIT
-from energate.training.sets import SetModel, neighbours
+from energate.training.labels import MIXED_STEPS, SetModel, neighbours
 from energate.views.accounts import LabelAccount
 from energate.views.graphs import Graph, Scaling, near, no_ties, two_best
 from energate.views.labels import LabelsGraph, predicted, task_and_labels

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from energate.estimators import EnergyScorer
-from energate.estimators.edge import Array
+from energate.estimators.edge import Array, in_one_pass
 from energate.views.accounts import AnomalyAccount
 from energate.views.graphs import Graph, Scaling
 from energate.views.view import (
@@ -24,7 +24,6 @@ from energate.views.view import (
     View,
     drawn,
     in_double,
-    in_one_pass,
     kind_of,
     no_class,
     register,

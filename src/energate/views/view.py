@@ -13,14 +13,13 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
-from energate.estimators.edge import Array, Scaler, in_chunks
+from energate.estimators.edge import Array, Scaler
 
 if TYPE_CHECKING:
     from energate.views.accounts import Account
@@ -218,25 +217,6 @@ def tasks() -> dict[str, Trained]:
 
 
 # --- what views share --------------------------------------------------------------------------------------------
-
-
-def in_one_pass(
-    X: Array, scaler: Scaler, like: Tensor, compute: Callable[[Tensor], dict[str, Tensor]]
-) -> dict[str, Array]:
-    """Several results of the same rows: ``compute`` maps scaled rows (N, D) to tensors (N, ...)."""
-    shapes: dict[str, torch.Size] = {}
-
-    def side_by_side(v: Tensor) -> Tensor:
-        found = compute(v)
-        shapes.update({name: values.shape[1:] for name, values in found.items()})
-        return torch.cat(
-            [values.flatten(1) if values.ndim > 1 else values.unsqueeze(1) for values in found.values()], 1
-        )
-
-    whole = in_chunks(X, scaler, like, side_by_side)
-    ends = np.cumsum([max(1, shape.numel()) for shape in shapes.values()])
-    parts = np.split(whole, ends[:-1], axis=1)
-    return {name: part.reshape(len(X), *shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
 
 
 def unscaled(scaler: Scaler, rows: Array) -> Array:

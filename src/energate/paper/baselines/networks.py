@@ -14,7 +14,7 @@ from energate.autoencoder import Autoencoder
 from energate.errors import InputError
 from energate.estimators.network import Network, NetworkClassifier, at_least_0, epochs_of, fraction_of, whole_number
 from energate.estimators.progress import Reporter
-from energate.training import corrupt
+from energate.training import Stage, corrupt
 from energate.units import GatedUnits, MeanUnits
 
 LEAST_MEAN = 0.02  # and at most 1 less that: the log-odds of columns that are always 0 or 1 are infinite
@@ -153,7 +153,9 @@ class StackedAutoencoderClassifier(NetworkClassifier):
             error = model.loss(v, seen=corrupt(v, "masking", self.noise_level, generator)).mean()
             return error + l1 * units.W.abs().sum() if l1 else error
 
-        self._minimise(stage, loss, model, rows, "pretrain_epochs", self.pretrain_learning_rate, seed, report)
+        epochs = epochs_of(self, "pretrain_epochs", math.ceil(len(rows) / self.batch_size))
+        how = Stage(stage, epochs, self.pretrain_learning_rate)
+        self._minimise(how, loss, model.parameters(), rows, seed, report)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -1,5 +1,6 @@
 """`RBMClassifier`: a restricted Boltzmann machine trained by contrastive divergence, then fine-tuned as a network."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from energate.estimators.network import Network, NetworkClassifier, at_least_0, 
 from energate.estimators.progress import Reporter
 from energate.paper.baselines.networks import Perceptron, start_at_mean
 from energate.rbm import RBM
+from energate.training import Stage
 from energate.units import MeanUnits
 
 ACTIVITY_SHARE = 0.05  # of the newest batch in the running mean of the hidden units
@@ -123,8 +125,9 @@ class RBMClassifier(NetworkClassifier):
         start_at_mean(units, rbm.model.a, train, self.activity, linear=gaussian)
         rate = self.pretrain_learning_rate * (GAUSSIAN_SHARE if gaussian else 1.0)
         loss = self._contrastive_divergence(rbm, units, train, seed)
-        stage = ("pretrain", loss, rbm, train, "pretrain_epochs", rate, seed, report)
-        self._minimise(*stage, optimizer="sgd", schedule="cosine")
+        epochs = epochs_of(self, "pretrain_epochs", math.ceil(len(train) / self.batch_size))
+        stage = Stage("pretrain", epochs, rate, optimizer="sgd", schedule="cosine")
+        self._minimise(stage, loss, rbm.parameters(), train, seed, report)
         sizes, rates = [train.shape[1], self.n_hidden, n_classes], [0.0, self.dropout]
         network = Perceptron(sizes, "sigmoid", generator, rates).to(train.device)
         if self.history_["pretrain"].loss:
