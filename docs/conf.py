@@ -54,7 +54,7 @@ html_theme_options = {
     "pygments_light_style": "friendly",
     "pygments_dark_style": "native",
 }
-html_sidebars: dict[str, list[str]] = {"index": [], "start": [], "results": []}
+html_sidebars: dict[str, list[str]] = {name: [] for name in ("index", "start", "results", "architecture")}
 
 # --- the reference ------------------------------------------------------------------------------------------------
 
