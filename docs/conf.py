@@ -54,7 +54,7 @@ html_theme_options = {
     "pygments_light_style": "friendly",
     "pygments_dark_style": "native",
 }
-html_sidebars: dict[str, list[str]] = {"index": [], "start": [], "results": []}
+html_sidebars: dict[str, list[str]] = {name: [] for name in ("index", "start", "results", "architecture")}
 
 # --- the reference ------------------------------------------------------------------------------------------------
 
@@ -141,17 +141,13 @@ sphinx_gallery_conf = {
 
 
 def _write_results(_app: Any, _config: Any) -> None:
-    """The tables of `results.md` and the whole report, from the files of results; what an older build left goes."""
+    """All tables but the first, and the whole report, from the files of results; what an older build left goes."""
     shutil.rmtree(GENERATED.parent, ignore_errors=True)
     (GENERATED / "site").mkdir(parents=True)
     results = HERE.parent / "results"
     others = [folder for folder in sorted(results.iterdir()) if folder.name in TABLES and folder.name != "table1"]
-    texts = {
-        "table1.md": markdown_table(results / "table1"),
-        "others.md": "\n".join(f"### {TABLES[other.name].title}\n\n{markdown_table(other)}" for other in others),
-    }
-    for name, text in texts.items():
-        (GENERATED / name).write_text(text, encoding="utf-8")
+    text = "\n".join(f"### {TABLES[other.name].title}\n\n{markdown_table(other)}" for other in others)
+    (GENERATED / "others.md").write_text(text, encoding="utf-8")
     write_report(results, GENERATED / "site" / "report-of-all-results.html")
 
 

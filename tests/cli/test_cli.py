@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 import energate
 from energate.cli import app
-from energate.cli._console import split
+from energate.cli._shell import split
 from energate.cli.bench import duration
 from energate.datasets import MULTILABEL_NAMES, NAMES, Dataset, load_dataset, make_rectangles, sheets, store, suite
 from energate.datasets.sources import NotHereError

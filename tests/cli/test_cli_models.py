@@ -25,7 +25,7 @@ from energate.errors import InputError
 from energate.persistence import read_columns
 from energate.tables import Columns, NumberColumn
 from energate.tables.reading import open_table
-from energate.views.tabular import split_rows
+from energate.views.tabular import hold_out
 
 pa = pytest.importorskip("pyarrow", reason="the extra `tables` is not installed")
 csv = pytest.importorskip("pyarrow.csv")
@@ -110,7 +110,7 @@ def test_fit_in_json_tells_the_truth_about_the_rows_held_out(shelf: Path) -> Non
     found = json.loads(result.stdout)
     table = open_table(shelf / "flowers.csv").read()
     y = np.array(table["kind"].to_pylist())
-    train, test = split_rows(60, y, 0.2, 3)
+    train, test = hold_out(60, y, 0.2, 3)
     columns, model = read_columns("m.zip"), load("m.zip")
     assert columns is not None
     X = columns.matrix(table)
@@ -143,12 +143,12 @@ def test_refit_measures_one_model_and_keeps_another(shelf: Path) -> None:
 
 def test_split_keeps_a_row_of_every_class_for_training() -> None:
     y = np.array([0] * 20 + [1] * 2 + [2])
-    train, test = split_rows(23, y, 0.5, 0)
+    train, test = hold_out(23, y, 0.5, 0)
     assert set(y[train]) == {0, 1, 2}
     assert sorted([*train, *test]) == list(range(23))
-    assert not len(split_rows(23, y, 0, 0)[1])
+    assert not len(hold_out(23, y, 0, 0)[1])
     with pytest.raises(InputError, match="4 rows are too few to hold 10 % of them out"):
-        split_rows(4, None, 0.1, 0)
+        hold_out(4, None, 0.1, 0)
 
 
 def test_fit_anomaly_with_a_target_measures_and_does_not_train_on_it() -> None:

@@ -246,7 +246,7 @@ def test_models_compile_to_one_graph(case: UnitsCase, visible: str) -> None:
 
 @pytest.mark.slow
 def test_models_compile_to_machine_code() -> None:
-    check_compiled(UNITS[3].model(visible="sigmoid"), random_rows("sigmoid"), None, "inductor")  # covariance
+    check_compiled(UNITS[0].model(visible="sigmoid"), random_rows("sigmoid"), None, "inductor")
 
 
 @each_units

@@ -46,9 +46,7 @@ def blobs(n_rows: int = 300, n_classes: int = 3, seed: int = 0) -> tuple[np.ndar
 
 @pytest.mark.slow
 def test_scikit_learn_finds_no_fault() -> None:
-    quick = EnergyClassifier(
-        "mean-covariance", pretrain_epochs=5, max_epochs=40, n_hidden=12, n_factors=12, generative_weight=0.1
-    )
+    quick = EnergyClassifier("mean", pretrain_epochs=5, max_epochs=40, n_hidden=16, generative_weight=0.1)
     results = check_estimator(quick, expected_failed_checks=NOT_REPEATED_ROWS, on_fail=None, on_skip=None)
     assert [result["check_name"] for result in results if result["status"] == "failed"] == []
     assert len(results) > 50

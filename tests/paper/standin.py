@@ -16,7 +16,7 @@ import torch
 from energate.datasets import Dataset
 from energate.paper import Summary, plan, work
 from energate.paper import run as run_table
-from energate.paper.parts import Attempt
+from energate.paper.cell import Attempt
 from energate.paper.plan import Profile, Table
 from energate.paper.systems import CLASS_SYSTEMS, Parts, System
 from energate.training import History
@@ -119,7 +119,7 @@ class Plain(Centre):
     """Neither random nor with probabilities or energies."""
 
     random = False
-    shown: ClassVar[dict[str, Any]] = {"log_proba": None, "curves": None}
+    shown: ClassVar[dict[str, Any]] = {"log_proba": None, "curves": False}
 
 
 class Asked:

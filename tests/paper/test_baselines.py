@@ -170,7 +170,7 @@ def activities(model: Any, X: np.ndarray) -> torch.Tensor:
 
 
 def test_hidden_units_start_at_their_activity_and_are_drawn_to_it() -> None:
-    X, y = digits(400)
+    X, y = digits(200)
     start = quick("rbm", pretrain_epochs=0, activity=0.2, n_hidden=40).fit(X, y)
     torch.testing.assert_close(activities(start, X), torch.full((40,), 0.2).double(), rtol=0, atol=0.02)
     free, drawn = (
@@ -182,14 +182,14 @@ def test_hidden_units_start_at_their_activity_and_are_drawn_to_it() -> None:
 
 
 def test_the_l1_penalty_makes_weights_small_that_the_rows_do_not_need() -> None:
-    X, y = digits(400)
+    X, y = digits(200)
     plain, penalised = (quick("rbm", pretrain_epochs=60, l1=l1, batch_size=20).fit(X, y) for l1 in (0.0, 3e-3))
     small = [(model.rbm_.groups[0].W.detach().abs() < 0.02).double().mean() for model in (plain, penalised)]
     assert small[1] > 2 * small[0]
 
 
 def test_the_first_stacked_layer_starts_at_its_activity_and_the_l1_penalty_is_on_its_weights() -> None:
-    X, y = digits(400)
+    X, y = digits(200)
     kept: dict[str, Any] = {"early_stopping": False, "max_epochs": 0, "batch_size": 20, "n_hidden": 30}
 
     def first(**parameters: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -13,7 +13,7 @@ import torch
 from standin import BODY, CONFIGS, HEAD, N_CLASSES, N_TEST, Centre, Plain, counts, run, strict
 
 from energate.datasets import Dataset
-from energate.paper import measuring, work
+from energate.paper import work
 from energate.paper.cell import (
     as_json,
     find_cell,
@@ -152,7 +152,7 @@ def test_curves_are_thinned_and_stay_in_place(n_epochs: int, every: int) -> None
         validation=[torch.tensor([epoch / 2, epoch / 2]) for epoch in checked],
         validated=checked,
     )
-    curve = vars(measuring.curve_of(history))
+    curve = vars(work.curve_of(history))
     assert len(curve["epoch"]) <= 100
     assert curve["epoch"] == sorted(set(curve["epoch"]))
     assert curve["loss"] == [epoch + 1 for epoch in curve["epoch"]]  # the mean over members
@@ -164,7 +164,7 @@ def test_curves_are_thinned_and_stay_in_place(n_epochs: int, every: int) -> None
 
 
 def test_filters_are_grey_where_they_are_zero() -> None:
-    found = measuring.as_filters(np.array([[0.0, 2.0, -2.0, 1.0], [0.0, 0.0, 0.0, 0.0]]), np.array([0, 1]), (2, 2))
+    found = work.as_filters(np.array([[0.0, 2.0, -2.0, 1.0], [0.0, 0.0, 0.0, 0.0]]), np.array([0, 1]), (2, 2))
     assert found.pixels.shape == (2, 2, 2)
     assert found.pixels.ravel().tolist() == [128, 255, 1, 192, 128, 128, 128, 128]
     assert found.classes == [0, 1]
@@ -172,11 +172,11 @@ def test_filters_are_grey_where_they_are_zero() -> None:
 
 def test_energies_beyond_the_edges_are_counted() -> None:
     energies = np.concatenate([np.linspace(0, 1, 5000), [1e9, -1e9]])[:, None] + np.array([0.0, 3.0])
-    found = measuring.histograms(energies, np.zeros(5002, dtype=int))
+    found = work.histograms(energies, np.zeros(5002, dtype=int))
     assert found is not None
     assert sum(found.own) == sum(found.others) == 5002
     assert max(found.edges) < 5  # and do not stretch them
-    same = measuring.histograms(np.full((4, 2), 7.0), np.zeros(4, dtype=int))
+    same = work.histograms(np.full((4, 2), 7.0), np.zeros(4, dtype=int))
     assert same is not None
     assert sum(same.own) == 4
 

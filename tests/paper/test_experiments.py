@@ -17,12 +17,11 @@ from energate.estimators.progress import watching
 from energate.estimators.together import merged, or_each_alone, programs
 from energate.paper import TABLES, run, work
 from energate.paper import systems as columns
-from energate.paper.cell import write_json
-from energate.paper.parts import Attempt
+from energate.paper.cell import Attempt, write_json, written
 from energate.paper.plan import PROFILES
 from energate.paper.printed import PrintedCovarianceUnits, printed_units
 from energate.paper.spaces import PRINTED_SIZE, VARIANTS, space, variant_of
-from energate.paper.systems import CLASS_SYSTEMS, Parts, choose, systems_of
+from energate.paper.systems import CLASS_SYSTEMS, SYSTEMS, Parts, choose
 
 # --- the tables ---------------------------------------------------------------------------------------------------
 
@@ -66,13 +65,13 @@ def test_published_numbers_are_those_of_the_paper() -> None:
 
 def test_tables_and_systems_fit() -> None:
     for table in TABLES.values():
-        assert set(table.systems) <= set(systems_of(table))
+        assert set(table.systems) <= set(SYSTEMS[table.labels])
         assert len(set(table.systems.values())) == len(table.systems)
         assert set(table.ours) | set(table.apart) <= set(table.systems)
         for row in table.published.values():
             assert set(row) <= set(table.systems)
         named = {system for other in TABLES.values() if other.labels is table.labels for system in other.systems}
-        assert set(systems_of(table)) == named
+        assert set(SYSTEMS[table.labels]) == named
 
 
 # --- configurations -----------------------------------------------------------------------------------------------
@@ -142,7 +141,7 @@ def test_without_log_losses_the_error_decides() -> None:
 
 
 def test_trials_are_strict_json() -> None:
-    failed = Attempt({"a": 1}, np.inf, np.nan, 0.1, "ValueError: no").as_json()
+    failed = written(Attempt({"a": 1}, np.inf, np.nan, 0.1, "ValueError: no"))
     assert failed == {
         "config": {"a": 1},
         "valid_error": None,
@@ -151,7 +150,7 @@ def test_trials_are_strict_json() -> None:
         "error": "ValueError: no",
         "status": "failed",
     }
-    assert Attempt({}, 1.0, None, 0.1).as_json()["status"] == "ok"
+    assert written(Attempt({}, 1.0, None, 0.1))["status"] == "ok"
 
 
 # --- systems ------------------------------------------------------------------------------------------------------
@@ -247,7 +246,8 @@ def test_an_ensemble_has_members_and_filters(parts: Parts) -> None:
     for weights, classes in filters.values():
         assert weights.shape == (18, 12)
         assert classes.tolist() == [0] * 6 + [1] * 6 + [2] * 6
-    assert set(system.curves(model)) == {"pretrain", "fine-tune"}
+    assert system.curves
+    assert set(model.history_) == {"pretrain", "fine-tune"}
     alone = system.fit(parts, {**TINY, "n_members": 1}, "cpu", 0)
     assert system.members(alone, parts.X_valid) == []
 

@@ -11,15 +11,13 @@ from sklearn.metrics import accuracy_score, brier_score_loss, f1_score, hamming_
 from standin import counts, strict
 
 from energate.datasets import make_correlated_labels, split_rows
-from energate.paper import TABLES, run, splits
-from energate.paper.cell import find_cell, write_cell
-from energate.paper.measuring import covariance, measure_labels
-from energate.paper.parts import pack_covariance, read_covariance
+from energate.paper import TABLES, run, work
+from energate.paper.cell import find_cell, read_covariance, write_cell, written
 from energate.paper.plan import PROFILES
 from energate.paper.running import Agenda
 from energate.paper.spaces import label_space
-from energate.paper.splits import LabelData, Remembered, Split, load_labels
 from energate.paper.systems import FAMILIES, LABEL_SYSTEMS, System
+from energate.paper.work import LabelData, Remembered, Split, covariance, load_labels, measure_labels
 
 FAST = ("logreg", "mlknn")
 
@@ -87,7 +85,7 @@ def test_covariances_come_back_from_bytes() -> None:
     data = small()
     Y, p = data.Y.astype(float), np.random.default_rng(0).random(data.Y.shape)
     found = covariance(p, Y, data.names)
-    file = pack_covariance(found)
+    file = written(found)
     again = read_covariance(file, "covariance")
     for key, values in (("true", Y), ("predicted", p)):
         read = np.frombuffer(base64.b64decode(file[key]), np.uint8).reshape(5, 5).astype(float)
@@ -138,7 +136,7 @@ def test_the_test_rows_are_seen_by_nobody(monkeypatch: pytest.MonkeyPatch) -> No
     real = Counted.fit
     monkeypatch.setattr(Counted, "fit", lambda self, X, Y: (seen.append(X), real(self, X, Y))[1])
     monkeypatch.setitem(LABEL_SYSTEMS, "mlp", System(lambda config, device, seed: Counted()))
-    monkeypatch.setattr(splits, "label_space", lambda name, data, search: [{}, {}])  # a search
+    monkeypatch.setattr(work, "label_space", lambda name, data, search: [{}, {}])  # a search
     data = small()
     split = Split(data, "correlated", 3, "cpu", search=True)
     split.cell("mlp")
@@ -150,7 +148,7 @@ def test_the_test_rows_are_seen_by_nobody(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_configuration_that_cannot_be_fitted_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     configs = [{"k": 100_000}, {"k": 5}]
-    monkeypatch.setattr(splits, "label_space", lambda name, data, search: configs)
+    monkeypatch.setattr(work, "label_space", lambda name, data, search: configs)
     split = Split(small(), "correlated", 0, "cpu", search=True)
     cell = split.cell("mlknn")
     assert (cell["config"], cell["chosen"]) == ({"k": 5}, 1)
@@ -166,7 +164,7 @@ def test_a_run_writes_a_file_for_every_split_and_goes_on(tmp_path: Path) -> None
     assert names == {f"table2/correlated/{name}/split{k}.json" for name in FAST for k in (0, 1)}
     cell = strict(tmp_path / "table2/correlated/mlknn/split1.json")
     assert (cell["repeat"], cell["seed"], cell["system_label"]) == ("split", 1, "ML-kNN")
-    assert cell["n_train"] + cell["n_valid"] + cell["n_test"] == splits.N_CORRELATED
+    assert cell["n_train"] + cell["n_valid"] + cell["n_test"] == work.N_CORRELATED
     for name in names:  # read and written again it is the same file
         found = find_cell(tmp_path / name)
         assert found is not None

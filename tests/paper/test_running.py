@@ -22,7 +22,7 @@ from energate.datasets import Dataset
 from energate.errors import InputError
 from energate.paper import Event, work
 from energate.paper import run as run_table
-from energate.paper.progress import Bars, Lines
+from energate.paper.running import Bars, Lines
 from energate.paper.work import Task
 
 ALL = ("centre", "plain", "other")

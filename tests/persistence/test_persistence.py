@@ -31,8 +31,8 @@ from energate import EnergyClassifier, EnergyScorer, InputError, MeanUnits, Netw
 from energate.estimators import PairScorer
 from energate.estimators.edge import Scaler
 from energate.persistence import SCHEMA, _store
-from energate.persistence._config import checksum as _checksum
-from energate.persistence._config import decode, dump, encode, parse
+from energate.persistence.archive import checksum as _checksum
+from energate.persistence.archive import decode, dump, encode, parse
 
 QUICK: dict[str, Any] = {"max_epochs": 2, "n_hidden": 6, "n_factors": 5, "random_state": 0}
 X, Y = make_blobs(200, centers=3, n_features=4, cluster_std=2.0, random_state=0)

@@ -78,13 +78,17 @@ def test_no_page_takes_the_place_of_one_that_sphinx_makes() -> None:
     assert not {page.stem for page in PAGES} & {"search", "genindex", "py-modindex", "report-of-all-results"}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_readme_can_be_read_in_some_minutes() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+
+
+@pytest.mark.parametrize("page", [*PAGES, *sorted(ROOT.glob("*.md"))], ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(prose(page)):
         if re.match(r"[a-z]+:", target) or target.startswith("auto_gallery/"):
             continue
         file, _, anchor = target.partition("#")
-        place = DOCS / file if file else page
+        place = page.parent / file if file else page
         assert place.is_file(), f"{page.name} links to {target}"
         assert not anchor or anchor in anchors(place), f"{page.name} links to {target}"
 
@@ -105,7 +109,7 @@ def test_pages_bring_all_they_show(page: Path) -> None:
     assert "$$" not in text, "formulas are plain text: a page must not need a script to show them"
 
 
-@pytest.mark.parametrize("page", ["classifier", "anomaly", "pairs", "multilabel", "mlp"])
+@pytest.mark.parametrize("page", ["classifier", "image-classifier", "anomaly", "pairs", "multilabel", "mlp"])
 def test_every_estimator_says_when_not_to_use_it(page: str) -> None:
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
     reasons = text.partition("## When not to use it")[2].partition("\n## ")[0]

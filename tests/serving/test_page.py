@@ -59,7 +59,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     Y = np.array([[1, 0, 0, 0], [1, 1, 0, 1], [0, 1, 1, 0]])[rng.integers(0, 3, 300)]
     X = Y @ rng.normal(size=(4, 3)) + rng.normal(size=(300, 3))
     refiner = EnergyRefiner(LabelMLP(max_epochs=2, random_state=0), method="ascent", max_epochs=4, cv=2, random_state=0)
-    refiner.fit(X, Y).n_steps_ = 3  # whatever it gains: the page shows every step
+    refiner.fit(X, Y)._set(3)  # whatever it gains: the page shows every step
     named = Columns(tuple(NumberColumn(name, 0.0) for name in "abc"), "multilabel", LABELS, LABELS)
     save(refiner, folder / "multilabel.zip", columns=named)
     save(refiner.base_, folder / "network.zip", columns=named)

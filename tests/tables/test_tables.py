@@ -16,7 +16,7 @@ from energate.errors import InputError
 from energate.persistence import check_path, read_columns
 from energate.tables import CategoryColumn, CellError, Columns, NumberColumn, classes_of, labels_of, learn_columns
 from energate.tables.arff import quoted, unquoted
-from energate.tables.cells import numbers, words
+from energate.tables.columns import numbers, words
 from energate.tables.reading import n_rows, open_table
 from energate.tables.writing import as_printed, open_writer
 
@@ -307,7 +307,7 @@ def test_columns_must_fit_the_model(model: EnergyScorer, tmp_path: Path) -> None
 
 
 def test_altered_columns_are_noticed(model: EnergyScorer, tmp_path: Path) -> None:
-    from energate.persistence._config import checksum
+    from energate.persistence.archive import checksum
 
     save(model, tmp_path / "model", columns=COLUMNS)
     place = tmp_path / "model" / "config.json"

@@ -46,7 +46,6 @@ ESTIMATOR = '''
 VIEW = '''
     """What tools ask of it."""
 
-    import numpy as np
     import torch
     from nearness.estimator import Nearness
     from torch import nn
@@ -93,7 +92,7 @@ VIEW = '''
             }
 
         def draw(self, n_rows, seed):
-            return {"X": drawn(np.random.RandomState(seed), self.model.scaler_, n_rows, unit=False)}
+            return drawn(n_rows, seed, unit=False, X=self.model.scaler_)
 
         def fields(self, rows, seed):
             yield Field("all rows", in_double(self.model.model_), torch.as_tensor(self.model.scaler_(rows["X"])))

@@ -10,8 +10,19 @@ from typing import Annotated, Any
 
 import typer
 
-from energate.cli._console import messages, output, plainly, say
-from energate.cli._options import BasePrefix, BaseScores, Data, Device, Model, Part
+from energate.cli._shell import (
+    BasePrefix,
+    BaseScores,
+    Data,
+    Device,
+    Loaded,
+    Model,
+    Part,
+    messages,
+    output,
+    plainly,
+    say,
+)
 from energate.errors import InputError
 
 _GO_ON = "Nothing was written; a file that was there is as it was."
@@ -112,7 +123,6 @@ def _apply(
     command: str,
     **options: Any,
 ) -> None:
-    from energate.cli._loading import Loaded
     from energate.views.tabular import apply_table
 
     loaded = Loaded.of(model, device)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from energate.cli._console import output, plainly, say, show, split, table
+from energate.cli._shell import output, plainly, say, show, split, table
 
 if TYPE_CHECKING:
     from energate.paper import Summary

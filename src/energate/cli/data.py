@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from energate.cli._console import messages, output, plainly, say, split, table
-from energate.cli._console import show as show_rows
+from energate.cli._shell import messages, output, plainly, say, split, table
+from energate.cli._shell import show as show_rows
 from energate.errors import InputError
 
 if TYPE_CHECKING:

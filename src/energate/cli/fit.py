@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from energate.cli._console import messages, output, plainly, say, show, split, table
-from energate.cli._options import Data, Device, Json, Part
+from energate.cli._shell import Data, Device, Json, Part, messages, output, plainly, say, show, split, table
 from energate.errors import InputError
 
 if TYPE_CHECKING:
@@ -89,16 +88,14 @@ def fit(
     path = model or Path(f"{data.stem}-model.zip")
     check_path(path)
     chosen = {"units": units, "relation": relation, "method": method, "objective": objective}
+    names = {"targets": targets, "drop": drop, "keep": keep, "categories": category}
+    columns = {name: split(values) or () for name, values in names.items()}
     with _in_flags(), _noted() as notes, _showing(data.name):
         fitted = fit_table(
             data,
             target,
             task=task,
-            targets=split(targets) or (),
             targets_prefix=targets_prefix,
-            drop=split(drop) or (),
-            keep=split(keep) or (),
-            categories=split(category) or (),
             image=None if image is None else size_of(image),
             part=part,
             test_fraction=test_fraction,
@@ -106,6 +103,7 @@ def fit(
             epochs=epochs,
             device=device,
             random_state=seed,
+            **columns,
             **{name: value for name, value in chosen.items() if value is not None},
         )
     _save(fitted, path)

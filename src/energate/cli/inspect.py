@@ -6,8 +6,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from energate.cli._console import messages, output, plainly, say, show, table
-from energate.cli._options import BasePrefix, BaseScores, Data, Device, Json, Model, Part
+from energate.cli._shell import (
+    BasePrefix,
+    BaseScores,
+    Data,
+    Device,
+    Json,
+    Loaded,
+    Model,
+    Part,
+    messages,
+    output,
+    plainly,
+    say,
+    show,
+    table,
+)
 from energate.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,7 +54,6 @@ def check(
 
     Example: energate check flowers.zip
     """
-    from energate.cli._loading import Loaded
     from energate.views import check as measure
 
     loaded = Loaded.of(model, device)
@@ -121,7 +134,6 @@ def explain(
 
     Example: energate explain flowers.zip new.csv --row 3 -o why.png
     """
-    from energate.cli._loading import Loaded
     from energate.views import account_of, check_explainable
 
     if picture is not None and picture.suffix.lower() not in _PICTURES:
@@ -174,7 +186,6 @@ def export(
 
     Example: energate export flowers.zip --onnx flowers.onnx
     """
-    from energate.cli._loading import Loaded
     from energate.export import export_onnx
 
     loaded = Loaded.of(model, "cpu")

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from energate.cli._console import messages, output, plainly, say
-from energate.cli._options import Device
+from energate.cli._shell import Device, Loaded, messages, output, plainly, say
 from energate.errors import require
 
 
@@ -40,7 +39,6 @@ def serve(
         import torch
 
         from energate import serving
-        from energate.cli._loading import Loaded
 
         torch.set_num_threads(threads)
         path = serving.digits_model() if model is None else model

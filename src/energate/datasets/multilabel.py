@@ -1,6 +1,5 @@
 """`load_multilabel`: data sets whose rows carry several labels at once, by name; and a rule that makes some."""
 
-import difflib
 import hashlib
 import os
 import warnings
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import fetch_openml
 
-from energate.datasets.sources import Folder, NotHereError
+from energate.datasets.sources import Folder, NotHereError, first_of, named
 from energate.errors import InputError
 
 _SOURCES = ("folder", "openml")
@@ -73,11 +72,7 @@ MULTILABEL_NAMES = tuple(_SETS)
 
 def describe_multilabel(name: str) -> MultiLabelDescription:
     """What the multi-label data set of this name is."""
-    if name not in _SETS:
-        near = difflib.get_close_matches(str(name), _SETS, n=1, cutoff=0.4)
-        hint = f"Did you mean {near[0]!r}? " if near else ""
-        raise InputError(f"There is no multi-label data set {name!r}. {hint}The names are: {', '.join(_SETS)}.")
-    return _SETS[name]
+    return named(name, _SETS, "multi-label data set")
 
 
 def load_multilabel(
@@ -99,20 +94,15 @@ def load_multilabel(
     raw : leave majorminer's columns as they are in the file, instead of `prepare_audio` of them.
     """
     about = describe_multilabel(name)
-    if source not in ("auto", *_SOURCES):
-        raise InputError(f"`source` must be 'auto', 'folder' or 'openml'; got {source!r}.")
-    reasons: list[str] = []
-    for each in _SOURCES if source == "auto" else (source,):
-        try:
-            content, files = _from_folder(about, folder) if each == "folder" else _from_openml(about, cache)
-        except NotHereError as error:
-            reasons.append(f"{each}: {error}")
-            continue
-        return _dataset(about, content, each, files, raw)
-    raise InputError(
-        f"{name} was not found ({'; '.join(reasons)}). Name a folder that has {name}.npz"
-        f"{', or use a machine with a network' if about.openml else ''}."
+    origin, found, why_not = first_of(
+        _SOURCES, source, lambda each: _from_folder(about, folder) if each == "folder" else _from_openml(about, cache)
     )
+    if found is None:
+        raise InputError(
+            f"{name} was not found ({why_not}). Name a folder that has {name}.npz"
+            f"{', or use a machine with a network' if about.openml else ''}."
+        )
+    return _dataset(about, *found, origin, raw)
 
 
 def labels_folder(folder: str | os.PathLike[str] | None) -> Folder:
@@ -159,7 +149,7 @@ def _from_openml(
 
 
 def _dataset(
-    about: MultiLabelDescription, content: dict[str, NDArray[Any]], source: str, files: dict[str, str], raw: bool
+    about: MultiLabelDescription, content: dict[str, NDArray[Any]], files: dict[str, str], source: str, raw: bool
 ) -> MultiLabelDataset:
     X, Y = content["X"], content["Y"]
     features, labels = (tuple(str(name) for name in content[key]) for key in ("feature_names", "label_names"))
@@ -261,13 +251,7 @@ class CorrelatedLabels:
 
 
 def make_correlated_labels(
-    n_rows: int,
-    n_features: int = 10,
-    n_labels: int = 8,
-    seed: int = 0,
-    *,
-    n_vectors: int = 12,
-    sharpness: float = 1.5,
+    n_rows: int, n_features: int = 10, n_labels: int = 8, seed: int = 0, *, n_vectors: int = 12, sharpness: float = 1.5
 ) -> CorrelatedLabels:
     """Labels that depend on each other even when the row is known.
 

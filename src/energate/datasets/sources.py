@@ -1,11 +1,13 @@
 """Where the data sets come from: a folder of the user's, and the original archives on the web."""
 
+import difflib
 import os
 import zipfile
 import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +22,35 @@ ADDRESS = "http://www.iro.umontreal.ca/~lisa/icml2007data/"
 #: The published sums of archives; the others are recorded when they are first fetched.
 KNOWN_HASHES = {"rectangles.zip": "sha1:b8d456b1f83bea5efebe76a47a9535adc4b72586"}
 
+_T = TypeVar("_T")
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, KeyError, ValueError)
 
 
 class NotHereError(InputError):
     """One source does not have the data set; the next one may."""
+
+
+def named(name: str, sets: Mapping[str, _T], kind: str = "data set") -> _T:
+    """The set of this name."""
+    if name not in sets:
+        near = difflib.get_close_matches(str(name), sets, n=1, cutoff=0.4)
+        hint = f"Did you mean {near[0]!r}? " if near else ""
+        raise InputError(f"There is no {kind} {name!r}. {hint}The names are: {', '.join(sets)}.")
+    return sets[name]
+
+
+def first_of(sources: Sequence[str], source: str, find: Callable[[str], _T]) -> tuple[str, _T | None, str]:
+    """The first of the sources that has something, what it has, and why those before have not; or ``source`` alone."""
+    if source not in ("auto", *sources):
+        *words, last = [repr(each) for each in ("auto", *sources)]
+        raise InputError(f"`source` must be {', '.join(words)} or {last}; got {source!r}.")
+    reasons: list[str] = []
+    for each in sources if source == "auto" else (source,):
+        try:
+            return each, find(each), "; ".join(reasons)
+        except NotHereError as error:
+            reasons.append(f"{each}: {error}")
+    return "", None, "; ".join(reasons)
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,12 @@
 """The benchmark of Larochelle et al. (2007), and scikit-learn's digits, by name: what each is, how it is made."""
 
-import difflib
 import hashlib
 import math
 import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from energate.datasets.generators import (
     put_on_photographs,
     rotate_mnist,
 )
-from energate.datasets.sources import Folder, NotHereError, download, read_archive
+from energate.datasets.sources import Folder, download, first_of, named, read_archive
 from energate.errors import InputError
 from energate.tables.reading import PARTS
 
@@ -102,11 +102,7 @@ NAMES = tuple(_SUITE)
 
 def describe_dataset(name: str) -> Description:
     """What the data set of this name is."""
-    if name not in _SUITE:
-        near = difflib.get_close_matches(str(name), _SUITE, n=1, cutoff=0.4)
-        hint = f"Did you mean {near[0]!r}? " if near else ""
-        raise InputError(f"There is no data set {name!r}. {hint}The names are: {', '.join(_SUITE)}.")
-    return _SUITE[name]
+    return named(name, _SUITE)
 
 
 def load_dataset(
@@ -128,26 +124,16 @@ def load_dataset(
     cache : where downloads are kept; otherwise the user's cache folder.
     """
     about = describe_dataset(name)
-    if source not in ("auto", *_SOURCES):
-        raise InputError(f"`source` must be 'auto', 'folder', 'download' or 'generate'; got {source!r}.")
-    if name == "digits":
-        X, y = load_digits(return_X_y=True)
-        rows = (X / 16).astype(np.float32), y.astype(np.int64), ("original", "original", "original")
-        return _dataset(about, rows, "scikit-learn", {}, seed)
-    reasons: list[str] = []
-    for each in _SOURCES if source == "auto" else (source,):
-        try:
-            rows, files = _rows(each, about, seed, folder, cache)
-        except NotHereError as error:
-            reasons.append(f"{each}: {error}")
-            continue
-        if reasons and each == "generate":
-            warnings.warn(f"{name} is generated, not original ({'; '.join(reasons)}).", stacklevel=2)
-        return _dataset(about, rows, each, files, seed)
-    raise InputError(
-        f"{name} was not found ({'; '.join(reasons)}). Name a folder that has its files, "
-        "or fetch the originals with energate[data] on a machine with a network."
-    )
+    origin, found, why_not = first_of(_SOURCES, source, lambda each: _rows(each, about, seed, folder, cache))
+    if found is None:
+        raise InputError(
+            f"{name} was not found ({why_not}). Name a folder that has its files, "
+            "or fetch the originals with energate[data] on a machine with a network."
+        )
+    if why_not and origin == "generate":
+        warnings.warn(f"{name} is generated, not original ({why_not}).", stacklevel=2)
+    rows, files = found
+    return _dataset(about, rows, "scikit-learn" if name == "digits" else origin, files, seed)
 
 
 def _rows(
@@ -158,6 +144,9 @@ def _rows(
     cache: str | os.PathLike[str] | None,
 ) -> tuple[Rows, dict[str, str]]:
     """All rows from one source, and the files that were read, with their sums."""
+    if about.name == "digits":
+        X, y = load_digits(return_X_y=True)
+        return ((X / 16).astype(np.float32), y.astype(np.int64), _words("original")), {}
     if source == "download":
         place = Folder(download(about.archive, cache).parent, {})
         return _from_archive(place, about), place.read
@@ -215,15 +204,7 @@ def _words(train: str, valid: str | None = None, test: str | None = None) -> tup
     return train, valid or train, test or train
 
 
-def _rectangles(folder: Folder, seed: int) -> Rows:  # noqa: ARG001
-    return _stored(folder, "rectangles.npz")
-
-
-def _convex(folder: Folder, seed: int) -> Rows:  # noqa: ARG001
-    return _stored(folder, "convex.npz")
-
-
-def _stored(folder: Folder, name: str) -> Rows:
+def _stored(name: str, folder: Folder, seed: int) -> Rows:  # noqa: ARG001
     """The rows of a file that holds the published values."""
     content = folder.arrays(name, tuple(f"{letter}_{part}" for letter in "xy" for part in PARTS))
     X, y = (np.concatenate([content[f"{letter}_{part}"] for part in PARTS]) for letter in "xy")
@@ -280,19 +261,23 @@ def _checked_index(index: NDArray[Any], name: str) -> NDArray[np.int64]:
     return index.astype(np.int64)
 
 
-def _images(folder: Folder, seed: int) -> Rows:
+def _drawn(folder: Folder, seed: int) -> tuple[NDArray[np.uint8], NDArray[np.int64], np.random.Generator]:
+    """Digits drawn with replacement, their labels, and what draws the rest."""
     digits, labels, rng = *_mnist(folder), np.random.default_rng(seed)
     index = rng.integers(len(digits), size=_N_ROWS)
-    X = put_on_photographs(_scaled(digits[index], 256), _photographs(folder), rng)
-    return X, labels[index], _words("surrogate")
+    return digits[index], labels[index], rng
+
+
+def _images(folder: Folder, seed: int) -> Rows:
+    digits, labels, rng = _drawn(folder, seed)
+    return put_on_photographs(_scaled(digits, 256), _photographs(folder), rng), labels, _words("surrogate")
 
 
 def _rotated_images(folder: Folder, seed: int) -> Rows:
-    digits, labels, rng = *_mnist(folder), np.random.default_rng(seed)
-    index, angles = rng.integers(len(digits), size=_N_ROWS), rng.uniform(0, 2 * np.pi, size=_N_ROWS)
+    digits, labels, rng = _drawn(folder, seed)
     # The ground is not transposed twice: turned digits come transposed, so they are put upright first.
-    turned = _turned(digits[index], angles, 255).reshape(-1, 28, 28).transpose(0, 2, 1)
-    return put_on_photographs(turned, _photographs(folder), rng), labels[index], _words("surrogate")
+    turned = _turned(digits, rng.uniform(0, 2 * np.pi, size=_N_ROWS), 255).reshape(-1, 28, 28).transpose(0, 2, 1)
+    return put_on_photographs(turned, _photographs(folder), rng), labels, _words("surrogate")
 
 
 def _rectangles_images(folder: Folder, seed: int) -> Rows:
@@ -305,24 +290,18 @@ def _turned(digits: NDArray[np.uint8], angles: NDArray[np.float64], scale: int) 
     return X
 
 
-def _generated_rectangles(folder: Folder, seed: int) -> Rows:  # noqa: ARG001
-    return *make_rectangles(51_200, seed), _words("generated")
-
-
-def _generated_convex(folder: Folder, seed: int) -> Rows:  # noqa: ARG001
-    return *make_convex(58_000, seed), _words("generated")
+def _by_rule(make: Callable[..., Any], n_rows: int, folder: Folder, seed: int) -> Rows:  # noqa: ARG001
+    return *make(n_rows, seed), _words("generated")
 
 
 def _generated_rotated(folder: Folder, seed: int) -> Rows:
-    digits, labels, rng = *_mnist(folder), np.random.default_rng(seed)
-    index, angles = rng.integers(len(digits), size=_N_ROWS), rng.uniform(0, 2 * np.pi, size=_N_ROWS)
-    return _turned(digits[index], angles, 256), labels[index], _words("generated")
+    digits, labels, rng = _drawn(folder, seed)
+    return _turned(digits, rng.uniform(0, 2 * np.pi, size=_N_ROWS), 256), labels, _words("generated")
 
 
 def _generated_random(folder: Folder, seed: int) -> Rows:
-    digits, labels, rng = *_mnist(folder), np.random.default_rng(seed)
-    index = rng.integers(len(digits), size=_N_ROWS)
-    return add_noise(_scaled(digits[index], 256), rng), labels[index], _words("generated")
+    digits, labels, rng = _drawn(folder, seed)
+    return add_noise(_scaled(digits, 256), rng), labels, _words("generated")
 
 
 @dataclass(frozen=True)
@@ -335,9 +314,9 @@ class Recipe:
 
 #: Set -> its rows from the files of a folder, the closest to the published ones that these give.
 FROM_FOLDER = {
-    "rectangles": Recipe(_rectangles, ("rectangles.npz",)),
+    "rectangles": Recipe(partial(_stored, "rectangles.npz"), ("rectangles.npz",)),
     "rectangles-images": Recipe(_rectangles_images, (_PHOTOGRAPHS,)),
-    "convex": Recipe(_convex, ("convex.npz",)),
+    "convex": Recipe(partial(_stored, "convex.npz"), ("convex.npz",)),
     "mnist-small": Recipe(_small, ("mnist.npz",)),
     "mnist-rotated": Recipe(_rotated, ("mnist_rotated_index.npz", "mnist.npz")),
     "mnist-random": Recipe(_random, ("mnist_random_trainvalid.npz", "mnist.npz")),
@@ -347,8 +326,8 @@ FROM_FOLDER = {
 
 #: Set -> its rows by rule, with own randomness: from nothing, or from the digits and photographs of a folder.
 GENERATED = FROM_FOLDER | {
-    "rectangles": Recipe(_generated_rectangles),
-    "convex": Recipe(_generated_convex),
+    "rectangles": Recipe(partial(_by_rule, make_rectangles, 51_200)),
+    "convex": Recipe(partial(_by_rule, make_convex, 58_000)),
     "mnist-rotated": Recipe(_generated_rotated, ("mnist.npz",)),
     "mnist-random": Recipe(_generated_random, ("mnist.npz",)),
 }

@@ -391,18 +391,25 @@ def hold_out(estimator: Any, n_rows: int, seed: int, labels: NDArray[np.int64] |
 # --- rows that are scored --------------------------------------------------------------------------------------
 
 
-def in_chunks(X: Array, scaler: Scaler, like: Tensor, score: Callable[[Tensor], Tensor]) -> Array:
-    """Scale rows, move them to where ``like`` is, score them without gradients, and bring the results back.
+def in_one_pass(
+    X: Array, scaler: Scaler, like: Tensor, compute: Callable[[Tensor], dict[str, Tensor]]
+) -> dict[str, Array]:
+    """Scale rows, move them to where ``like`` is, compute without gradients, and bring the results (n, ...) back.
 
     A value beyond ``furthest`` counts as ``furthest``: energies grow with up to the fourth power of it, and two
     that are infinite say nothing about classes.
     """
-    results, furthest = [], torch.finfo(like.dtype).max ** 0.2  # 5e7 for float32, 4e61 for float64
+    found, furthest = [], torch.finfo(like.dtype).max ** 0.2  # 5e7 for float32, 4e61 for float64
     with torch.no_grad():
         for start in range(0, len(X), ROWS_PER_CHUNK):
             rows = torch.as_tensor(scaler(X[start : start + ROWS_PER_CHUNK])).clamp(-furthest, furthest)
-            results.append(score(rows.to(like)).double().cpu().numpy())
-    return np.concatenate(results)
+            found.append({name: values.double().cpu().numpy() for name, values in compute(rows.to(like)).items()})
+    return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
+
+
+def in_chunks(X: Array, scaler: Scaler, like: Tensor, score: Callable[[Tensor], Tensor]) -> Array:
+    """The same of a single result."""
+    return in_one_pass(X, scaler, like, lambda v: {"": score(v)})[""]
 
 
 def settle(module: nn.Module) -> None:

@@ -11,28 +11,13 @@ if TYPE_CHECKING:
 
 # Imported on first use: a report needs no torch, and listing the tables needs nothing.
 _HOME = {
-    "PROFILES": "plan",
-    "TABLES": "plan",
+    **dict.fromkeys(("PROFILES", "TABLES", "Profile", "Table"), "plan"),
+    **dict.fromkeys(("Summary", "run"), "running"),
+    **dict.fromkeys(("markdown_table", "write_report"), "report"),
     "Event": "work",
-    "Profile": "plan",
-    "Summary": "running",
-    "Table": "plan",
-    "markdown_table": "report",
-    "run": "running",
-    "write_report": "report",
 }
 
-__all__ = [
-    "PROFILES",
-    "TABLES",
-    "Event",
-    "Profile",
-    "Summary",
-    "Table",
-    "markdown_table",
-    "run",
-    "write_report",
-]
+__all__ = ["PROFILES", "TABLES", "Event", "Profile", "Summary", "Table", "markdown_table", "run", "write_report"]
 
 
 def __getattr__(name: str) -> Any:

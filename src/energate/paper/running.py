@@ -8,19 +8,29 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
 from energate.errors import InputError
 from energate.estimators.edge import resolve_device
 from energate.paper import work
-from energate.paper.cell import Cell, Run, find_cell, note_run
-from energate.paper.measuring import device_name, today
+from energate.paper.cell import Cell, Run, find_cell, note_run, place_of
 from energate.paper.plan import PROFILES, TABLES, Profile, Table
-from energate.paper.progress import showing
-from energate.paper.systems import FAMILIES, systems_of
-from energate.paper.work import Event, Task
+from energate.paper.systems import FAMILIES, SYSTEMS
+from energate.paper.work import Event, Task, device_name, today
 
 
 @dataclass
@@ -136,7 +146,7 @@ class Agenda:
 
     def _n_seeds(self, system: str) -> int:
         """A system that is not random has one seed; every system has all splits."""
-        return self.seeds if systems_of(self.table)[system].random else 1
+        return self.seeds if SYSTEMS[self.table.labels][system].random else 1
 
     def _systems_of(self, data: str) -> list[str]:
         return [system for system in self.systems if (data, system) not in self.table.left_out]
@@ -153,11 +163,8 @@ class Agenda:
                     tasks.append(Task("labels", data, family, split, parts))
         return tasks
 
-    def _place(self, data: str, system: str, number: int) -> Path:
-        return self.results / self.table.name / data / system / f"{self.table.repeat}{number}.json"
-
     def _label_cell_done(self, data: str, system: str, split: int) -> bool:
-        found = self._finished(self._place(data, system, split))
+        found = self._finished(data, system, split)
         return found is not None and found.recipe == work.recipe(system, data, self.profile)
 
     def _next(self, data: str, system: str) -> list[Task]:
@@ -165,15 +172,13 @@ class Agenda:
         config = work.configuration(self.results, self.table.name, data, system, self.profile)
         if config is None:
             return [Task("search", data, system)]
-        wanted, left = work.as_json(config), []
-        for seed in range(self._n_seeds(system)):
-            found = self._finished(self._place(data, system, seed))
-            if found is None or found.config != wanted:
-                left.append(Task("cell", data, system, seed))
-        return left
+        wanted = work.as_json(config)
+        found = ((seed, self._finished(data, system, seed)) for seed in range(self._n_seeds(system)))
+        return [Task("cell", data, system, seed) for seed, cell in found if cell is None or cell.config != wanted]
 
-    def _finished(self, path: Path) -> Cell | None:
-        """The cell in a file, if it did not fail."""
+    def _finished(self, data: str, system: str, number: int) -> Cell | None:
+        """The cell that is there already, if it did not fail."""
+        path = place_of(self.results, self.table.name, data, system, self.table.repeat, number)
         found = find_cell(path)
         if found is None or found.failed:
             return None
@@ -192,7 +197,7 @@ class Agenda:
             following = self._next(task.data, task.system)
             self.summary.n_skipped += self._n_seeds(task.system) - len(following)
             return following
-        self.summary.n_done += task.n_cells
+        self.summary.n_done += n_cells_of(task)
         return []
 
     def fail(self, task: Task, error: str) -> None:
@@ -206,7 +211,12 @@ class Agenda:
         """How many cells cannot be had without a task."""
         if task.kind == "data":
             return sum(map(self._n_cells_of, self.first[task.data]))
-        return self._n_seeds(task.system) if task.kind == "search" else task.n_cells
+        return self._n_seeds(task.system) if task.kind == "search" else n_cells_of(task)
+
+
+def n_cells_of(task: Task) -> int:
+    """How many cells a task makes."""
+    return len(task.parts) if task.kind == "labels" else int(task.kind == "cell")
 
 
 def _chosen(wanted: Sequence[str] | None, names: Sequence[str] | dict[str, str], what: str) -> list[str]:
@@ -359,3 +369,66 @@ class _Processes:
     def _replaced(self, worker: _Worker) -> _Worker:
         worker.close()
         return _Worker(self.threads)
+
+
+# --- the terminal: cells done and left, what is running, its stage, epoch and best validation loss -----------------
+
+
+@contextmanager
+def showing(n_cells: int, n_there: int, show: Callable[[Event], None] | None) -> Iterator[Callable[[Event], None]]:
+    """A function that shows events: the given one, bars in a terminal, or a line per task elsewhere."""
+    if show is not None:
+        yield show
+        return
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield Lines(console)
+        return
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    ) as bars:
+        yield Bars(bars, n_cells, n_there)
+
+
+class Lines:
+    """A line when a task ends: for files and logs."""
+
+    def __init__(self, console: Console) -> None:
+        self.console, self.began = console, time.monotonic()
+
+    def __call__(self, event: Event) -> None:
+        if event.kind in ("done", "failed"):
+            text = f" ({event.text})" if event.text else ""
+            line = f"{time.monotonic() - self.began:7.1f} s  {event.kind}  {event.task}{text}"
+            self.console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+class Bars:
+    """A bar for all cells and one for every task that is running."""
+
+    def __init__(self, bars: Progress, n_cells: int, n_there: int) -> None:
+        self.bars = bars
+        self.all = bars.add_task("cells", total=n_cells, completed=n_there, note="")
+        self.running: dict[Task, TaskID] = {}
+
+    def __call__(self, event: Event) -> None:
+        if event.kind == "start":
+            self.running[event.task] = self.bars.add_task(str(event.task), total=None, note="")
+            return
+        bar = self.running.get(event.task)
+        if event.kind == "epoch" and bar is not None:
+            best = "" if event.best is None else f", best validation loss {event.best:.4f}"
+            self.bars.update(bar, completed=event.epoch, total=event.n_epochs, note=f"{event.stage}{best}")
+        elif event.kind in ("done", "failed"):
+            if bar is not None:
+                self.bars.remove_task(self.running.pop(event.task))
+            self.bars.advance(self.all, n_cells_of(event.task))
+            if event.kind == "failed":
+                self.bars.console.print(f"failed: {event.task}: {event.text}", markup=False, highlight=False)

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from energate.errors import InputError
-from energate.paper.parts import Config
+from energate.paper.cell import Config
 
 PRINTED_SIZE = 300  # factors and hidden units of the printed score; a function that builds units is told no sizes
 ENERGY_UNITS = {"aes": "mean", "caes": "covariance", "mcaes": "mean-covariance"}

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.metrics import log_loss
 
 from energate.estimators import EnergyClassifier, EnergyRefiner, ImageEnergyClassifier, LabelMLP
 from energate.estimators.together import FAILURES, member_logits, merged, or_each_alone, programs
+from energate.measures import log_loss
 from energate.paper.baselines import (
     DropoutMLP,
     GatedSoftmax,
@@ -29,11 +29,9 @@ from energate.paper.baselines import (
     svm,
     svm_labels,
 )
-from energate.paper.parts import Attempt, Config
-from energate.paper.plan import Table
+from energate.paper.cell import Attempt, Config
 from energate.paper.printed import printed_units
 from energate.paper.spaces import ENERGY_UNITS, VARIANTS
-from energate.training import History
 from energate.training.calibration import negative_log_likelihood
 from energate.units import CovarianceUnits, MeanUnits
 
@@ -42,7 +40,6 @@ Rows = NDArray[Any]
 Labels = NDArray[np.int64]
 _FAILURES: tuple[type[Exception], ...] = (ValueError, *FAILURES)
 SHOWN_FILTERS = 20
-LEAST = 1e-9  # probability of a label, in log-losses
 
 
 @dataclass(frozen=True)
@@ -70,13 +67,8 @@ def choose(attempts: Sequence[Attempt]) -> int:
     return int(order[0])
 
 
-def label_log_loss(p: Array, Y: Array) -> float:
-    """The mean over rows and labels of -log of the probability of what is."""
-    return float(log_loss(Y.ravel(), np.clip(p, LEAST, 1 - LEAST).ravel(), labels=[0, 1]))
-
-
 def _of_labels(config: Config, p: Array, Y: Array, seconds: float) -> Attempt:
-    return Attempt(config, 100 * float(((p > 0.5) != Y).mean()), label_log_loss(p, Y), seconds)
+    return Attempt(config, 100 * float(((p > 0.5) != Y).mean()), log_loss(p, Y), seconds)
 
 
 def _of_classes(config: Config, logits: Array, labels: Labels, seconds: float) -> Attempt:
@@ -115,12 +107,6 @@ def log_of_proba(model: Any, X: Rows) -> Array:
     return np.log(np.maximum(proba, 1e-300))
 
 
-def history(model: Any) -> dict[str, History]:
-    """What happened in each stage of training."""
-    found: dict[str, History] = model.history_
-    return found
-
-
 @dataclass(frozen=True)
 class System:
     """One column of a table, whether rows have a class each or several labels.
@@ -132,7 +118,7 @@ class System:
     make: Callable[..., Any]
     attempts: Callable[["System", Parts, Sequence[Config], str, int], list[Attempt]] = one_by_one
     on: tuple[str, ...] = ()
-    refines: bool = False  # whether it refines what it stands on
+    base: str = ""  # the system that this one refines
     edition: int = 1  # raised when the code changes so that finished cells no longer hold
     on_gpu: bool = True
     random: bool = True  # whether another seed gives another result
@@ -140,14 +126,9 @@ class System:
     # What a fitted one has to show; None where it has nothing of the kind.
     log_proba: Callable[[Any, Rows], Array] | None = log_of_proba  # of the classes (n, K)
     energies: Callable[[Any, Rows], Array] | None = None  # of the classes (n, K)
-    curves: Callable[[Any], dict[str, History]] | None = history
+    curves: bool = True  # the `history_` of each stage of training
     filters: Callable[[Any], dict[str, tuple[Array, Labels]]] | None = None  # weights (n, D) by kind, and their classes
     members: Callable[[Any, Rows], list[Labels]] | None = None  # what those of an ensemble predict, each alone
-
-    @property
-    def base(self) -> str:
-        """The system that this one refines, or nothing."""
-        return self.on[0] if self.refines else ""
 
     def search(self, parts: Parts, configs: Sequence[Config], device: str, seed: int) -> list[Attempt]:
         """Try the configurations on the validation rows."""
@@ -266,7 +247,7 @@ def _svm_grid(
 
 #: the columns of tables whose rows have a class each
 CLASS_SYSTEMS: dict[str, System] = {
-    "svm": System(_svm, _svm_grid, on_gpu=False, random=False, log_proba=None, curves=None),
+    "svm": System(_svm, _svm_grid, on_gpu=False, random=False, log_proba=None, curves=False),
     "rbm": network(RBMClassifier),
     "saa3": network(StackedAutoencoderClassifier),
     "gsm": network(GatedSoftmax),
@@ -295,14 +276,14 @@ def refined(base: str, relation: str, method: str, objective: str) -> System:
     def make(config: Config, device: str, seed: int, base: Any) -> EnergyRefiner:  # noqa: ARG001
         return EnergyRefiner(base, relation, method=method, objective=objective, device=device, random_state=seed)
 
-    return System(make, on=(base,), refines=True, edition=3)
+    return System(make, on=(base,), base=base, edition=3)
 
 
 def _projection(objective: str) -> System:
     def make(config: Config, device: str, seed: int, base: Any) -> LogCountProjection:  # noqa: ARG001
         return LogCountProjection(base, objective=objective, random_state=seed)
 
-    return System(make, on=("mlp",), refines=True)
+    return System(make, on=("mlp",), base="mlp")
 
 
 def _mean(*on: str) -> System:
@@ -346,6 +327,5 @@ for _name in LABEL_SYSTEMS:
     FAMILIES[_family] = (*FAMILIES.get(_family, ()), _name)
 
 
-def systems_of(table: Table) -> dict[str, System]:
-    """Where the columns of a table are found."""
-    return LABEL_SYSTEMS if table.labels else CLASS_SYSTEMS
+#: where the columns of a table are, by whether its rows have several labels
+SYSTEMS = {False: CLASS_SYSTEMS, True: LABEL_SYSTEMS}

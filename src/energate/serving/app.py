@@ -28,7 +28,7 @@ from energate.serving.service import Served, Settings
 #: open to all, also where there is a key: files that are the same everywhere
 OPEN = ("/", "/health", "/page/")
 #: the kinds of files that the page has
-KINDS = {
+MEDIA_TYPES = {
     ".html": "text/html",
     ".css": "text/css",
     ".js": "text/javascript",
@@ -204,10 +204,10 @@ def _same_length(fields: dict[str, Any]) -> int:
 def _file(name: str) -> Response:
     """A file of the page, and of nothing else: it is looked up in a list of them, not in the file system."""
     folder = Path(str(files("energate.serving"))) / "page"
-    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.suffix in KINDS}
+    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.suffix in MEDIA_TYPES}
     if name not in found:
         raise HTTPException(404, "There is no such page.")
-    return FileResponse(found[name], media_type=KINDS[found[name].suffix], headers={"cache-control": "no-cache"})
+    return FileResponse(found[name], media_type=MEDIA_TYPES[found[name].suffix], headers={"cache-control": "no-cache"})
 
 
 # --- errors ------------------------------------------------------------------------------------------------------

@@ -12,8 +12,7 @@ from energate.errors import InputError
 from energate.serving.schemas import LABEL, NUMBER, Label, Schema, Whole, answer, array, body, numbers, several
 from energate.views import Command, View, trajectory
 
-Rows = list[Any]
-Matrix = Callable[[Rows], NDArray[np.float64]]
+Matrix = Callable[[list[Any]], NDArray[np.float64]]
 MOST_VALUES = 1_000_000  # numbers in one answer of `explain` or `trajectory`: about 20 MB
 MOST_STEPS = 1000
 
@@ -50,7 +49,7 @@ class RowsOf:
         return body(name, rows=(several(self.kind, most), ...), **fields)
 
 
-KINDS: dict[str, Schema] = {"number": NUMBER, "label": LABEL, "flag": {"type": "boolean"}}
+SCHEMAS: dict[str, Schema] = {"number": NUMBER, "label": LABEL, "flag": {"type": "boolean"}}
 
 
 def operations(view: View, about: dict[str, Any], form: RowsOf) -> dict[str, Operation]:
@@ -65,7 +64,7 @@ def operations(view: View, about: dict[str, Any], form: RowsOf) -> dict[str, Ope
 
 def _operation(name: str, command: Command, view: View, about: dict[str, Any], form: RowsOf) -> Operation:
     """A command of a model over HTTP; the answer of `predict` also names the classes."""
-    outputs = {output.name: array(KINDS[output.kind], 1 + len(output.axes)) for output in command.outputs}
+    outputs = {output.name: array(SCHEMAS[output.kind], 1 + len(output.axes)) for output in command.outputs}
     fixed: dict[str, Any] = {}
     if name == "predict":
         fixed["classes"] = about["labels"] or about["classes"] or [-1, 1]  # what is normal is 1
@@ -73,8 +72,8 @@ def _operation(name: str, command: Command, view: View, about: dict[str, Any], f
         if "probabilities" not in outputs:
             fixed["probabilities"], outputs["probabilities"] = None, {"type": "null"}
 
-    def compute(rows: Rows, **beside: Any) -> dict[str, Any]:
-        said = command.compute(view.rows(form.matrix(rows)), **beside)
+    def compute(rows: list[Any], **beside: Any) -> dict[str, Any]:
+        said = command.compute(form.matrix(rows), **beside)
         return {output.name: said[output.name] for output in command.outputs}
 
     fields, example = {}, {}

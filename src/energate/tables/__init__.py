@@ -1,7 +1,14 @@
 """Tables of the user's own: read and written in record batches, and turned into the numbers that models take."""
 
-from energate.tables.cells import CellError
-from energate.tables.columns import CategoryColumn, Columns, NumberColumn, classes_of, labels_of, learn_columns
+from energate.tables.columns import (
+    CategoryColumn,
+    CellError,
+    Columns,
+    NumberColumn,
+    classes_of,
+    labels_of,
+    learn_columns,
+)
 from energate.tables.loading import load_arff, load_table
 from energate.tables.reading import open_table
 

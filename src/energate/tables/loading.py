@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from energate.errors import InputError
-from energate.tables.cells import CellError, is_text, listed, numbers, words
-from energate.tables.columns import flags_of
+from energate.tables.columns import CellError, flags_of, is_text, listed, numbers, words
 from energate.tables.reading import ArffSource, Batch, Source, n_rows, open_table
 
 #: X (n, d), y (n,) or (n, L), and the names of the columns of X.

@@ -1,7 +1,7 @@
 """Tables on disk, a batch of rows at a time, so that a file may be larger than memory.
 
 CSV, TSV and Parquet need the extra `tables`.  The cells of text files stay the text they are: what is carried along to
-another file is not changed, and `energate.tables.cells` makes numbers of the rest.
+another file is not changed, and `energate.tables.columns` makes numbers of the rest.
 """
 
 import csv
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from energate.errors import InputError, require
 from energate.tables.arff import ArffFile, Attribute
-from energate.tables.cells import CellError, listed, numbers
+from energate.tables.columns import CellError, listed, numbers
 
 #: columns of equal length, by name, in their order
 Batch = dict[str, Any]

@@ -11,7 +11,7 @@ import numpy as np
 
 from energate.errors import InputError, require
 from energate.tables.arff import Attribute, quoted
-from energate.tables.cells import word
+from energate.tables.columns import word
 from energate.tables.reading import SEPARATORS, Batch, Source
 
 KINDS = (*SEPARATORS, ".parquet", ".npz", ".arff")

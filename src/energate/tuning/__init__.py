@@ -247,11 +247,12 @@ def _bar(wanted: bool, n_trials: int) -> Iterator[Callable[[Sequence[Trial]], No
     """A function that draws how far a search is."""
     console, best = Console(stderr=True), TextColumn("{task.fields[best]}")
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), best, TimeRemainingColumn()
-    with Progress(*columns, console=console, disable=not (wanted and console.is_terminal)) as progress:
-        task = progress.add_task("search", total=n_trials, best="")
+    progress = Progress(*columns, console=console)
+    task = progress.add_task("search", total=n_trials, best="")
 
-        def show(finished: Sequence[Trial]) -> None:
-            best = f"best {min(trial.value for trial in finished):.4g}" if finished else ""
-            progress.update(task, completed=len(finished), best=best)
+    def show(finished: Sequence[Trial]) -> None:
+        best = f"best {min(trial.value for trial in finished):.4g}" if finished else ""
+        progress.update(task, completed=len(finished), best=best)
 
+    with progress if wanted and console.is_terminal else contextlib.nullcontext():  # one that is not begun is silent
         yield show

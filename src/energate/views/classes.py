@@ -22,7 +22,7 @@ from energate.activations import Activation, Function
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
 from energate.estimators import EnergyClassifier, ImageEnergyClassifier
-from energate.estimators.edge import Array
+from energate.estimators.edge import Array, in_one_pass
 from energate.training.classes import ClassEnergies
 from energate.units import HiddenUnits, NetworkUnits
 from energate.views.accounts import ClassAccount
@@ -37,7 +37,6 @@ from energate.views.view import (
     View,
     drawn,
     in_double,
-    in_one_pass,
     kind_of,
     register,
     unscaled,
@@ -53,12 +52,7 @@ RECONSTRUCTIONS = Output("reconstructions", "as_", ("label", "column"))
 class ClassView(View):
     """A classifier whose module gives ``logits`` and ``energies`` (N, K) of scaled rows."""
 
-    account = ClassAccount
-    moves = True
-
-    @property
-    def task(self) -> str:
-        return "classify"
+    account, task, moves = ClassAccount, "classify", True
 
     @property
     def labels(self) -> Sequence[Any]:
@@ -124,8 +118,7 @@ class ClassView(View):
         return found
 
     def draw(self, n_rows: int, seed: int) -> dict[str, Array]:
-        unit = self.model.scaling == "unit"
-        return {"X": drawn(np.random.RandomState(seed), self.model.scaler_, n_rows, unit)}
+        return drawn(n_rows, seed, self.model.scaling == "unit", X=self.model.scaler_)
 
     def checked(self) -> str:
         return "the auto-encoders of every class, part and member"

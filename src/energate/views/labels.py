@@ -16,7 +16,7 @@ from energate.views.graphs import Graph, Scaling, near, two_best
 from energate.views.view import LABEL, Command, Course, Field, Output, View, drawn, register
 
 
-def labels_of(model: Any, n_labels: int) -> tuple[str, list[Any]]:
+def task_and_labels(model: Any, n_labels: int) -> tuple[str, list[Any]]:
     """The task of an estimator that takes labels or classes, and which it knows."""
     if model.multilabel_:
         return "multilabel", list(range(n_labels))
@@ -41,11 +41,11 @@ class LabelMLPView(View):
 
     @property
     def task(self) -> str:
-        return labels_of(self.model, len(self.model.classes_))[0]
+        return task_and_labels(self.model, len(self.model.classes_))[0]
 
     @property
     def labels(self) -> Sequence[Any]:
-        return labels_of(self.model, len(self.model.classes_))[1]
+        return task_and_labels(self.model, len(self.model.classes_))[1]
 
     def about(self) -> dict[str, Any]:
         return {}
@@ -67,8 +67,7 @@ class LabelMLPView(View):
         }
 
     def draw(self, n_rows: int, seed: int) -> dict[str, Array]:
-        unit = self.model.scaling == "unit"
-        return {"X": drawn(np.random.RandomState(seed), self.model.scaler_, n_rows, unit)}
+        return drawn(n_rows, seed, self.model.scaling == "unit", X=self.model.scaler_)
 
     def fields(self, rows: dict[str, Array], seed: int) -> Iterator[Field]:
         raise InputError(self.checked())

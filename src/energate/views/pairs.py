@@ -1,10 +1,9 @@
 """The view of `PairScorer`: the energy of a pair of rows."""
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -20,15 +19,7 @@ from energate.views.view import Command, Course, Field, View, drawn, in_double, 
 class PairScorerView(View):
     """One gated auto-encoder of y given x, or of both."""
 
-    estimator = PairScorer
-
-    @property
-    def task(self) -> str:
-        return "pairs"
-
-    @property
-    def labels(self) -> Sequence[Any]:
-        return ()
+    estimator, task, labels = PairScorer, "pairs", ()
 
     def about(self) -> dict[str, Any]:
         return {"relation": self.model.relation, "n_targets": int(self.model.n_targets_in_)}
@@ -37,9 +28,8 @@ class PairScorerView(View):
         return {}  # a table has rows, not pairs of them
 
     def draw(self, n_rows: int, seed: int) -> dict[str, Array]:
-        random, unit = np.random.RandomState(seed), self.model.scaling == "unit"
-        scalers = {"X": self.model.scaler_x_, "Y": self.model.scaler_y_}
-        return {name: drawn(random, scaler, n_rows, unit) for name, scaler in scalers.items()}
+        model = self.model
+        return drawn(n_rows, seed, model.scaling == "unit", X=model.scaler_x_, Y=model.scaler_y_)
 
     def fields(self, rows: dict[str, Array], seed: int) -> Iterator[Field]:
         if "Y" not in rows:

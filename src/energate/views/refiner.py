@@ -19,7 +19,7 @@ from energate.estimators.refiner import T_LIMIT
 from energate.training.labels import MIXED_STEPS, SetModel, neighbours
 from energate.views.accounts import LabelAccount
 from energate.views.graphs import Graph, Scaling, near, no_ties, two_best
-from energate.views.labels import LabelsGraph, labels_of, predicted
+from energate.views.labels import LabelsGraph, predicted, task_and_labels
 from energate.views.view import Beside, Command, Course, Field, Output, Trained, View, drawn, in_double, register
 
 BLOCK = 16  # rows of a graph at once
@@ -44,11 +44,11 @@ class EnergyRefinerView(View):
 
     @property
     def task(self) -> str:
-        return labels_of(self.model, len(self.model.slope_))[0]
+        return task_and_labels(self.model, len(self.model.slope_))[0]
 
     @property
     def labels(self) -> Sequence[Any]:
-        return labels_of(self.model, len(self.model.slope_))[1]
+        return task_and_labels(self.model, len(self.model.slope_))[1]
 
     @property
     def has_base(self) -> bool:
@@ -119,9 +119,9 @@ class EnergyRefinerView(View):
 
     def draw(self, n_rows: int, seed: int) -> dict[str, Array]:
         model, random = self.model, np.random.RandomState(seed)
-        X = drawn(random, model.scaler_, n_rows, unit=False)
-        wanted = np.random.RandomState(seed).normal(scale=3, size=(n_rows, len(model.slope_)))
-        return {"X": X, "scores": (wanted - model.offset_) / np.where(np.abs(model.slope_) > 1e-3, model.slope_, 1.0)}
+        wanted = random.normal(scale=3, size=(n_rows, len(model.slope_)))
+        scores = (wanted - model.offset_) / np.where(np.abs(model.slope_) > 1e-3, model.slope_, 1.0)
+        return {**drawn(n_rows, seed, unit=False, X=model.scaler_), "scores": scores}
 
     def fields(self, rows: dict[str, Array], seed: int) -> Iterator[Field]:
         autoencoder = in_double(self.model.refinement.autoencoder(self.model.model_))
@@ -181,7 +181,7 @@ class Ascent(nn.Module):
         return model.visible.f(state.t)[0]
 
 
-class BaseScores(nn.Module):
+class BaseGraph(nn.Module):
     """What a `LabelMLP` gives its refiner: scores of the labels that it knows, and the others as they always were."""
 
     def __init__(self, model: EnergyRefiner) -> None:
@@ -208,7 +208,7 @@ class RefinerGraph(nn.Module):
 
     def __init__(self, model: EnergyRefiner, with_base: bool) -> None:
         super().__init__()
-        self.base = BaseScores(model) if with_base else None
+        self.base = BaseGraph(model) if with_base else None
         self.scaling = Scaling(model.scaler_, unit=False, limited=False)
         self.register_buffer("slope", torch.as_tensor(model.slope_))
         self.register_buffer("offset", torch.as_tensor(model.offset_))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from energate.estimators import EnergyScorer
-from energate.estimators.edge import Array
+from energate.estimators.edge import Array, in_one_pass
 from energate.views.accounts import AnomalyAccount
 from energate.views.graphs import Graph, Scaling
 from energate.views.view import (
@@ -24,7 +24,6 @@ from energate.views.view import (
     View,
     drawn,
     in_double,
-    in_one_pass,
     kind_of,
     no_class,
     register,
@@ -45,18 +44,10 @@ def _build(device: str, random_state: int, epochs: int | None, **options: Any) -
 class EnergyScorerView(View):
     """One auto-encoder of all rows."""
 
-    estimator = EnergyScorer
+    estimator, task, labels = EnergyScorer, "anomaly", ()
     trained = Trained("anomaly", ("units",), _build)
     account = AnomalyAccount
     moves = True
-
-    @property
-    def task(self) -> str:
-        return "anomaly"
-
-    @property
-    def labels(self) -> Sequence[Any]:
-        return ()
 
     def about(self) -> dict[str, Any]:
         units = self.model.units if isinstance(self.model.units, str) else "a function"
@@ -103,8 +94,7 @@ class EnergyScorerView(View):
         return {**found, "scores": scores, "is_inlier": scores >= 0, "predictions": np.where(scores >= 0, 1, -1)}
 
     def draw(self, n_rows: int, seed: int) -> dict[str, Array]:
-        unit = self.model.scaling == "unit"
-        return {"X": drawn(np.random.RandomState(seed), self.model.scaler_, n_rows, unit)}
+        return drawn(n_rows, seed, self.model.scaling == "unit", X=self.model.scaler_)
 
     def fields(self, rows: dict[str, Array], seed: int) -> Iterator[Field]:
         autoencoder = in_double(self.model.model_)

@@ -20,7 +20,7 @@ from energate.estimators.edge import Array, resolve_device
 from energate.files import written_whole
 from energate.measures import of_anomalies, of_classes, of_labels
 from energate.tables import CellError, Columns, NumberColumn, classes_of, labels_of, learn_columns
-from energate.tables.cells import is_text, listed, numbers
+from energate.tables.columns import is_text, listed, numbers
 from energate.tables.reading import SEPARATORS, Batch, Source, n_rows, open_table
 from energate.tables.writing import as_printed, check_kind, open_writer
 from energate.views.view import Command, View, tasks, view_of
@@ -115,13 +115,13 @@ def fit_table(
     try:
         y, said = order.read_target(table)
         classes = y if order.task == "classify" else None
-        train, test = split_rows(n_rows(table), classes, test_fraction, random_state)
+        train, test = hold_out(n_rows(table), classes, test_fraction, random_state)
         columns, notes = learned(train)
         X = columns.matrix(table)
     except CellError as error:
         raise source.told(error) from error
     model = trained(X[train], None if y is None else y[train])
-    held_out = measure(model, X[test], None if y is None else y[test]) if len(test) else {}
+    held_out = measured(model, X[test], None if y is None else y[test]) if len(test) else {}
     if refit and len(test):
         columns, _ = learned(None)
         model = trained(columns.matrix(table), y)
@@ -192,7 +192,7 @@ class _Order:
         return (y == rare).astype(np.int64), [note]
 
 
-def split_rows(n_all: int, classes: Any, test_fraction: float, seed: int) -> tuple[Any, Any]:
+def hold_out(n_all: int, classes: Any, test_fraction: float, seed: int) -> tuple[Any, Any]:
     """Rows to train on, and rows held out: that share of each class, and never all rows of one."""
     random = np.random.default_rng(seed)
     groups = [np.arange(n_all)] if classes is None else [np.flatnonzero(classes == each) for each in np.unique(classes)]
@@ -217,7 +217,7 @@ def _threads_for(n_numbers: int) -> Iterator[None]:
         torch.set_num_threads(n_threads)
 
 
-def measure(model: Any, X: Array, y: Any) -> dict[str, Any]:
+def measured(model: Any, X: Array, y: Any) -> dict[str, Any]:
     """What rows that were never trained on say of a model; errors, calibration and shares in percent."""
     view = view_of(model)
     found = view.commands()["score" if view.task == "anomaly" else "predict"].compute(X)
@@ -259,14 +259,16 @@ class TableModel:
 
     def match(self, source: Source) -> Columns:
         """The columns of a table that the model takes; one that was fitted on an array takes them by name or number."""
+        width, known = self.view.n_features, vars(self.model).get("feature_names_in_")
         if self.columns is not None:
+            if len(self.columns.feature_names) != width:
+                raise InputError(f"`columns` must make rows of {width} numbers, as {self.name} takes them.")
             missing = [name for name in self.columns.names if name not in set(source.names)]
             if missing:
                 raise InputError(
                     f"{source.path.name} must have the columns that {self.name} takes; it lacks {listed(missing)}."
                 )
             return self.columns
-        width, known = self.view.n_features, vars(self.model).get("feature_names_in_")
         numbered = [f"x{i}" for i in range(width)]
         for names in ([] if known is None else [str(name) for name in known], source.groups.get("X", []), numbered):
             if len(names) == width and set(names) <= set(source.names):
@@ -291,7 +293,7 @@ class TableModel:
                 beside = {} if base is None else {"scores": self._scores(base, batch)}
             except CellError as error:
                 raise source.told(error, done) from error
-            yield batch, self.view.rows(X), beside
+            yield batch, X, beside
             done += len(X)
         if not done:
             raise InputError(f"{source.path.name} has no rows.")
@@ -377,7 +379,7 @@ def apply_table(
     """
     began = time.monotonic()
     known = model if isinstance(model, TableModel) else TableModel(model, columns)
-    asked = _command(known, command, base)
+    asked, labels = _command(known, command, base), known.labels()
     source = open_table(path, part)
     taken = known.match(source)
     target = Path(output) if isinstance(output, str | os.PathLike) else None
@@ -392,7 +394,7 @@ def apply_table(
         open_writer(kind, file, source) as writer,  # type: ignore[arg-type]
     ):
         for batch, X, beside in known.rows(source, taken, base):
-            said = _as_columns(asked, asked.compute(X, **beside), known.labels(), leave_out, prefix)
+            said = _as_columns(asked, asked.compute(X, **beside), labels, leave_out, prefix)
             if not new:
                 new = list(said)
                 _check_clash(new, source.names, prefix)

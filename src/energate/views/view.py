@@ -13,14 +13,13 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
-from energate.estimators.edge import Array, Scaler, in_chunks
+from energate.estimators.edge import Array, Scaler
 
 if TYPE_CHECKING:
     from energate.views.accounts import Account
@@ -129,21 +128,16 @@ class View(ABC):
         if "feature_names_in_" in vars(model):  # rows without names would make scikit-learn warn on every call
             self.model = copy.copy(model)
             del self.model.feature_names_in_
+        self.n_features = int(model.n_features_in_)
 
     def rows(self, X: Any) -> Array:
         """Rows as the estimator takes them, checked: (n, d)."""
         plain = isinstance(X, np.ndarray | list | tuple)
         return validate_data(self.model if plain else self.named, X, dtype=np.float64, reset=False)
 
-    @property
-    def n_features(self) -> int:
-        """Columns of X."""
-        return int(self.model.n_features_in_)
-
     def label_names(self, columns: Any = None) -> list[str]:
         """The names of classes or labels; ``columns`` of a table may know those of labels."""
-        known = columns.labels if columns is not None and self.task == "multilabel" else None
-        return [str(name) for name in known or self.labels]
+        return [str(name) for name in (columns and columns.labels) or self.labels]
 
     # --- what each kind says ---------------------------------------------------------------------
 
@@ -225,34 +219,16 @@ def tasks() -> dict[str, Trained]:
 # --- what views share --------------------------------------------------------------------------------------------
 
 
-def in_one_pass(
-    X: Array, scaler: Scaler, like: Tensor, compute: Callable[[Tensor], dict[str, Tensor]]
-) -> dict[str, Array]:
-    """Several results of the same rows: ``compute`` maps scaled rows (N, D) to tensors (N, ...)."""
-    shapes: dict[str, torch.Size] = {}
-
-    def side_by_side(v: Tensor) -> Tensor:
-        found = compute(v)
-        shapes.update({name: values.shape[1:] for name, values in found.items()})
-        return torch.cat(
-            [values.flatten(1) if values.ndim > 1 else values.unsqueeze(1) for values in found.values()], 1
-        )
-
-    whole = in_chunks(X, scaler, like, side_by_side)
-    ends = np.cumsum([max(1, shape.numel()) for shape in shapes.values()])
-    parts = np.split(whole, ends[:-1], axis=1)
-    return {name: part.reshape(len(X), *shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
-
-
 def unscaled(scaler: Scaler, rows: Array) -> Array:
     """Rows in the user's columns."""
     return rows * scaler.size + scaler.offset
 
 
-def drawn(random: np.random.RandomState, scaler: Scaler, n_rows: int, unit: bool) -> Array:
-    """Rows around the scale of training: (n, d)."""
-    shape = (n_rows, len(scaler.size))
-    return unscaled(scaler, random.uniform(size=shape) if unit else random.normal(size=shape))
+def drawn(n_rows: int, seed: int, unit: bool, **scalers: Scaler) -> dict[str, Array]:
+    """Rows around the scale of training, (n, d), for each input by its name."""
+    random = np.random.RandomState(seed)
+    draw = random.uniform if unit else random.normal
+    return {name: unscaled(scaler, draw(size=(n_rows, len(scaler.size)))) for name, scaler in scalers.items()}
 
 
 def in_double(autoencoder: Autoencoder) -> Autoencoder:

@@ -1,14 +1,7 @@
 """Other classifiers to compare with: those of the paper's tables, and systems of today."""
 
 from energate.paper.baselines.hashcrbm import ConditionalRBM, HashCRBM, HashTable
-from energate.paper.baselines.labels import (
-    EachLabel,
-    LabelChains,
-    MLkNN,
-    boosted_labels,
-    chain_labels,
-    logistic_labels,
-)
+from energate.paper.baselines.labels import EachLabel, LabelChains, MLkNN, boosted_labels, chain_labels, logistic_labels
 from energate.paper.baselines.networks import DropoutMLP, GatedSoftmax, StackedAutoencoderClassifier
 from energate.paper.baselines.over import LogCountProjection, MeanLabels
 from energate.paper.baselines.rbm import RBMClassifier

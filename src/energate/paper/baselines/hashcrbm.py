@@ -106,6 +106,7 @@ class HashTable:
         return np.concatenate(found).astype(np.int64)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class HashCRBM(LabelClassifier):
     """A conditional RBM trained by maximum likelihood, normalised over label vectors found by hashing.
 
@@ -134,40 +135,21 @@ class HashCRBM(LabelClassifier):
     history_ : `energate.training.History`.
     """
 
-    def __init__(
-        self,
-        *,
-        n_hidden: int = 50,
-        n_candidates: int = 256,
-        n_bits: int = 64,
-        objective: str = "hamming",
-        max_epochs: int | str = "auto",
-        learning_rate: float = 1e-3,
-        weight_decay: float = 0.1,
-        batch_size: int = 100,
-        early_stopping: bool = True,
-        validation_fraction: float = 0.15,
-        n_iter_no_change: int = 20,
-        scaling: str = "standard",
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_hidden = n_hidden
-        self.n_candidates = n_candidates
-        self.n_bits = n_bits
-        self.objective = objective
-        self.max_epochs = max_epochs
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.batch_size = batch_size
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.scaling = scaling
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
+    n_hidden: int = 50
+    n_candidates: int = 256
+    n_bits: int = 64
+    objective: str = "hamming"
+    max_epochs: int | str = "auto"
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.1
+    batch_size: int = 100
+    early_stopping: bool = True
+    validation_fraction: float = 0.15
+    n_iter_no_change: int = 20
+    scaling: str = "standard"
+    device: str = "auto"
+    random_state: Any = None
+    verbose: int = 0
 
     # --- fitting -----------------------------------------------------------------------------------
 
@@ -186,14 +168,9 @@ class HashCRBM(LabelClassifier):
 
     def _check_parameters(self) -> None:
         check_objective(self.objective)
-        for name, least in {
-            "n_hidden": 0,
-            "n_candidates": 1,
-            "n_bits": 1,
-            "batch_size": 1,
-            "n_iter_no_change": 1,
-        }.items():
-            whole_number(self, name, least)
+        whole_number(self, "n_hidden", 0)
+        for name in ("n_candidates", "n_bits", "batch_size", "n_iter_no_change"):
+            whole_number(self, name, 1)
         at_least_0(self, "learning_rate")
         at_least_0(self, "weight_decay")
         if not fraction_of(self, "validation_fraction") > 0:

@@ -4,6 +4,7 @@ All take labels as a table of 0 and 1, a row for each row and a column for each 
 probabilities of the same shape.
 """
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ MAX_ITER = 2000  # of logistic regressions, which end long before that on scaled
 SPARSE_BELOW = 0.1  # rows with a smaller share of values other than 0 are quicker as a sparse matrix
 
 
+@dataclass(eq=False, repr=False)
 class EachLabel(SeparateLabels):
     """A classifier of two classes for each label; what never changes keeps its share, (count + 1) / (n + 2).
 
@@ -41,9 +43,8 @@ class EachLabel(SeparateLabels):
     shares_ : how often each label is on, (L,).
     """
 
-    def __init__(self, estimator: Any, sparse_below: float = 0.0) -> None:
-        self.estimator = estimator
-        self.sparse_below = sparse_below
+    estimator: Any
+    sparse_below: float = 0.0
 
     def _fit(self, X: Array, Y: Array) -> None:
         rows = self._rows(X)
@@ -91,6 +92,7 @@ def boosted_labels(
     return EachLabel(trees)
 
 
+@dataclass(eq=False, repr=False)
 class LabelChains(SeparateLabels):
     """Classifier chains of logistic regressions, each in a random order of the labels; probabilities are averaged.
 
@@ -106,10 +108,10 @@ class LabelChains(SeparateLabels):
     shares_ : how often each label is on, (L,).
     """
 
-    def __init__(self, C: float = 1.0, n_chains: int = 10, *, random_state: Any = None) -> None:
-        self.C = C
-        self.n_chains = n_chains
-        self.random_state = random_state
+    C: float = 1.0
+    n_chains: int = 10
+    _: KW_ONLY
+    random_state: Any = None
 
     def _fit(self, X: Array, Y: Array) -> None:
         check_above_0("C", self.C)
@@ -134,6 +136,7 @@ def chain_labels(C: float = 1.0, n_chains: int = 10, scaling: str = "standard", 
     return Pipeline([("scaler", scaler_of(scaling)), ("labels", LabelChains(C, n_chains, random_state=random_state))])
 
 
+@dataclass(eq=False, repr=False)
 class MLkNN(SeparateLabels):
     """Nearest neighbours for several labels (Zhang & Zhou 2007).
 
@@ -152,9 +155,8 @@ class MLkNN(SeparateLabels):
     likelihood_ : P(c | off) and P(c | on), (2, k + 1, L).
     """
 
-    def __init__(self, k: int = 10, s: float = 1.0) -> None:
-        self.k = k
-        self.s = s
+    k: int = 10
+    s: float = 1.0
 
     def _fit(self, X: Array, Y: Array) -> None:
         k = whole_number(self, "k", 1)

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,7 +14,6 @@ from energate.autoencoder import Autoencoder
 from energate.errors import InputError
 from energate.estimators.network import Network, NetworkClassifier, at_least_0, epochs_of, fraction_of, whole_number
 from energate.estimators.progress import Reporter
-from energate.paper.baselines.shared import shared_of
 from energate.training import Stage, corrupt
 from energate.units import GatedUnits, MeanUnits
 
@@ -44,11 +44,7 @@ class Perceptron(Network):
     """
 
     def __init__(
-        self,
-        sizes: Sequence[int],
-        activation: str,
-        generator: torch.Generator,
-        dropout: Sequence[float] | None = None,
+        self, sizes: Sequence[int], activation: str, generator: torch.Generator, dropout: Sequence[float] | None = None
     ) -> None:
         super().__init__()
         self.activation = as_activation(activation)
@@ -82,6 +78,7 @@ class Perceptron(Network):
         return [{"params": [W, b], "learning_rate": learning_rate * rate} for W, b, rate in layers if rate]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class StackedAutoencoderClassifier(NetworkClassifier):
     """A network whose layers are pretrained one by one as denoising auto-encoders, each on the codes of the one below
     (Larochelle et al. 2007, SAA-3; Vincent et al. 2008), then trained as a whole.
@@ -104,39 +101,14 @@ class StackedAutoencoderClassifier(NetworkClassifier):
 
     _OPTIMIZER, _SCHEDULE = "adam", "constant"
 
-    def __init__(
-        self,
-        *,
-        n_hidden: int = 300,
-        n_layers: int = 3,
-        noise_level: float = 0.25,
-        activity: float | None = None,
-        l1: float = 0.0,
-        pretrain_epochs: int | str = "auto",
-        pretrain_learning_rate: float = 3e-3,
-        pretrained_rate: float = 1.0,
-        max_epochs: int | str = "auto",
-        learning_rate: float = 1e-3,
-        weight_decay: float = 0.0,
-        batch_size: int = 100,
-        early_stopping: bool = True,
-        validation_fraction: float = 0.15,
-        n_iter_no_change: int = 20,
-        monitor: str = "log_loss",
-        scaling: str = "unit",
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(**shared_of(locals()))
-        self.n_hidden = n_hidden
-        self.n_layers = n_layers
-        self.noise_level = noise_level
-        self.activity = activity
-        self.l1 = l1
-        self.pretrain_epochs = pretrain_epochs
-        self.pretrain_learning_rate = pretrain_learning_rate
-        self.pretrained_rate = pretrained_rate
+    n_hidden: int = 300
+    n_layers: int = 3
+    noise_level: float = 0.25
+    activity: float | None = None
+    l1: float = 0.0
+    pretrain_epochs: int | str = "auto"
+    pretrain_learning_rate: float = 3e-3
+    pretrained_rate: float = 1.0
 
     def _epochs_before(self, n_steps: int) -> int:
         whole_number(self, "n_hidden", 1)
@@ -182,6 +154,7 @@ class StackedAutoencoderClassifier(NetworkClassifier):
         self._minimise(how, loss, model.parameters(), rows, seed, report)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class DropoutMLP(NetworkClassifier):
     """A plain network of today, to compare with: two layers of ReLU, dropout, AdamW, and a rate that falls to 0 along
     a cosine.
@@ -196,29 +169,12 @@ class DropoutMLP(NetworkClassifier):
 
     _OPTIMIZER, _SCHEDULE = "adamw", "cosine"
 
-    def __init__(
-        self,
-        *,
-        n_hidden: int = 500,
-        dropout: float = 0.5,
-        input_dropout: float = 0.1,
-        max_epochs: int | str = "auto",
-        learning_rate: float = 2e-3,
-        weight_decay: float = 1e-2,
-        batch_size: int = 100,
-        early_stopping: bool = True,
-        validation_fraction: float = 0.15,
-        n_iter_no_change: int = 30,
-        monitor: str = "log_loss",
-        scaling: str = "unit",
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(**shared_of(locals()))
-        self.n_hidden = n_hidden
-        self.dropout = dropout
-        self.input_dropout = input_dropout
+    n_hidden: int = 500
+    dropout: float = 0.5
+    input_dropout: float = 0.1
+    learning_rate: float = 2e-3
+    weight_decay: float = 1e-2
+    n_iter_no_change: int = 30
 
     def _epochs_before(self, n_steps: int) -> int:  # noqa: ARG002
         whole_number(self, "n_hidden", 1)
@@ -271,6 +227,7 @@ class GatedNetwork(Network):
         return self.a + self.units.activation.potential(u)  # (N, K)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class GatedSoftmax(NetworkClassifier):
     """The gated softmax classifier of Memisevic, Zach, Hinton and Pollefeys (2010): every class has its own log-linear
     model over binary hidden units, which are summed over exactly, and the models share factors.
@@ -286,31 +243,11 @@ class GatedSoftmax(NetworkClassifier):
 
     _OPTIMIZER, _SCHEDULE = "adam", "cosine"
 
-    def __init__(
-        self,
-        *,
-        n_hidden: int = 100,
-        n_factors: int = 100,
-        input_dropout: float = 0.3,
-        factor_dropout: float = 0.0,
-        max_epochs: int | str = "auto",
-        learning_rate: float = 3e-3,
-        weight_decay: float = 0.0,
-        batch_size: int = 100,
-        early_stopping: bool = True,
-        validation_fraction: float = 0.15,
-        n_iter_no_change: int = 20,
-        monitor: str = "log_loss",
-        scaling: str = "unit",
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(**shared_of(locals()))
-        self.n_hidden = n_hidden
-        self.n_factors = n_factors
-        self.input_dropout = input_dropout
-        self.factor_dropout = factor_dropout
+    n_hidden: int = 100
+    n_factors: int = 100
+    input_dropout: float = 0.3
+    factor_dropout: float = 0.0
+    learning_rate: float = 3e-3
 
     def _epochs_before(self, n_steps: int) -> int:  # noqa: ARG002
         whole_number(self, "n_hidden", 1)

@@ -5,7 +5,7 @@ The first takes the mean of what they say, the second restricts one to the label
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -25,6 +25,7 @@ VALUES_AT_ONCE = 2**22  # probabilities of label vectors: 32 MiB
 SURE = 1e-6  # a base's probability is at least so far from 0 and 1
 
 
+@dataclass(eq=False, repr=False)
 class MeanLabels(SeparateLabels, CrossFitted, _BaseComposition):  # type: ignore[misc]
     """The mean of several classifiers' calibrated logits, label by label.
 
@@ -47,10 +48,10 @@ class MeanLabels(SeparateLabels, CrossFitted, _BaseComposition):  # type: ignore
     out_of_fold_ : the mean logits of the training rows, each by members that have not seen it, (n, L).
     """
 
-    def __init__(self, members: Sequence[tuple[str, Any]], *, cv: int = 5, random_state: Any = None) -> None:
-        self.members = members
-        self.cv = cv
-        self.random_state = random_state
+    members: Sequence[tuple[str, Any]]
+    _: KW_ONLY
+    cv: int = 5
+    random_state: Any = None
 
     def _fit(self, X: Array, Y: Array) -> None:
         members = self._checked_members()
@@ -142,6 +143,7 @@ class LabelSets:
         return [slice(start, start + size) for start in range(0, n_rows, size)]
 
 
+@dataclass(eq=False, repr=False)
 class LogCountProjection(LabelClassifier):
     """P(Y|x) in proportion to count(Y)^tau exp(beta <Y, t(x)>), over the label vectors Y seen in training.
 
@@ -167,11 +169,11 @@ class LogCountProjection(LabelClassifier):
     errors_ : by (tau, beta) the share of labels, or of rows, that are wrong on rows left out.
     """
 
-    def __init__(self, base: Any, *, cv: int = 5, objective: str = "hamming", random_state: Any = None) -> None:
-        self.base = base
-        self.cv = cv
-        self.objective = objective
-        self.random_state = random_state
+    base: Any
+    _: KW_ONLY
+    cv: int = 5
+    objective: str = "hamming"
+    random_state: Any = None
 
     def _fit(self, X: Array, Y: Array) -> None:
         check_objective(self.objective)

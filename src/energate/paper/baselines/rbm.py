@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,7 +11,6 @@ from energate.errors import InputError
 from energate.estimators.network import Network, NetworkClassifier, at_least_0, epochs_of, fraction_of, whole_number
 from energate.estimators.progress import Reporter
 from energate.paper.baselines.networks import Perceptron, start_at_mean
-from energate.paper.baselines.shared import shared_of
 from energate.rbm import RBM
 from energate.training import Stage
 from energate.units import MeanUnits
@@ -65,6 +64,7 @@ def with_gradients(value: Tensor, parameters: Sequence[Tensor], gradients: Seque
     return value.detach() + linear - linear.detach()
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class RBMClassifier(NetworkClassifier):
     """A restricted Boltzmann machine trained by contrastive divergence (Hinton 2002), whose hidden layer becomes that
     of a network with softmax output.
@@ -91,43 +91,17 @@ class RBMClassifier(NetworkClassifier):
 
     _OPTIMIZER, _SCHEDULE = "adam", "constant"
 
-    def __init__(
-        self,
-        *,
-        n_hidden: int = 500,
-        n_gibbs: int = 1,
-        sample_visible: bool = False,
-        activity: float = 0.05,
-        sparsity: float = 0.3,
-        l1: float = 1e-4,
-        pretrain_epochs: int | str = "auto",
-        pretrain_learning_rate: float = 0.3,
-        pretrained_rate: float = 0.1,
-        dropout: float = 0.0,
-        max_epochs: int | str = "auto",
-        learning_rate: float = 3e-3,
-        weight_decay: float = 0.0,
-        batch_size: int = 100,
-        early_stopping: bool = True,
-        validation_fraction: float = 0.15,
-        n_iter_no_change: int = 20,
-        monitor: str = "log_loss",
-        scaling: str = "unit",
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(**shared_of(locals()))
-        self.n_hidden = n_hidden
-        self.n_gibbs = n_gibbs
-        self.sample_visible = sample_visible
-        self.activity = activity
-        self.sparsity = sparsity
-        self.l1 = l1
-        self.pretrain_epochs = pretrain_epochs
-        self.pretrain_learning_rate = pretrain_learning_rate
-        self.pretrained_rate = pretrained_rate
-        self.dropout = dropout
+    n_hidden: int = 500
+    n_gibbs: int = 1
+    sample_visible: bool = False
+    activity: float = 0.05
+    sparsity: float = 0.3
+    l1: float = 1e-4
+    pretrain_epochs: int | str = "auto"
+    pretrain_learning_rate: float = 0.3
+    pretrained_rate: float = 0.1
+    dropout: float = 0.0
+    learning_rate: float = 3e-3
 
     def _epochs_before(self, n_steps: int) -> int:
         whole_number(self, "n_hidden", 1)

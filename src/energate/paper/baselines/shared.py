@@ -1,9 +1,8 @@
 """What baselines share: scaling, checks of parameters and of label tables, and the classifier of several labels."""
 
-import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from numbers import Real
 from typing import Any, Self
 
@@ -17,16 +16,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from energate.errors import InputError
 from energate.estimators.edge import Array
-from energate.estimators.network import NetworkClassifier, whole_number
+from energate.estimators.network import whole_number
 
 SCALERS = {"unit": MinMaxScaler, "standard": StandardScaler, "none": FunctionTransformer}
 OBJECTIVES = ("hamming", "subset")
-_SHARED = [name for name in inspect.signature(NetworkClassifier.__init__).parameters if name != "self"]
-
-
-def shared_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Of all the parameters that a network was given, as scikit-learn wants them listed, those that all have."""
-    return {name: given[name] for name in _SHARED}
 
 
 def scaler_of(scaling: str) -> Any:

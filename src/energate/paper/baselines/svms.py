@@ -7,7 +7,7 @@ the kernel, which is a matrix product and an exponential.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -29,6 +29,7 @@ SVM_GRID: dict[str, list[Any]] = {"svc__C": [1.0, 10.0, 100.0], "svc__gamma": ["
 KERNEL_VALUES = 2**24  # of the kernel at once when predicting: 128 MiB
 
 
+@dataclass(eq=False, repr=False)
 class GaussianSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """`sklearn.svm.SVC` with the kernel exp(-gamma |x - x'|^2), computed by matrix products.
 
@@ -49,9 +50,8 @@ class GaussianSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         first with the second, with the third, ...; above 0 the pair votes for the first of the two.
     """
 
-    def __init__(self, C: float = 10.0, gamma: float | str = "scale") -> None:
-        self.C = C
-        self.gamma = gamma
+    C: float = 10.0
+    gamma: float | str = "scale"
 
     def fit(self, X: Any, y: Any) -> Self:
         """Solve for the support vectors."""
@@ -230,6 +230,7 @@ def search_svm(
 # --- several labels --------------------------------------------------------------------------------------------
 
 
+@dataclass(eq=False, repr=False)
 class SVMLabels(SeparateLabels):
     """A support vector machine with a Gaussian kernel for each label, and probabilities by Platt's sigmoid.
 
@@ -250,11 +251,11 @@ class SVMLabels(SeparateLabels):
     slope_, offset_ : of the sigmoids, (L,).
     """
 
-    def __init__(self, C: float = 1.0, gamma: float | str = "scale", *, cv: int = 5, random_state: Any = None) -> None:
-        self.C = C
-        self.gamma = gamma
-        self.cv = cv
-        self.random_state = random_state
+    C: float = 1.0
+    gamma: float | str = "scale"
+    _: KW_ONLY
+    cv: int = 5
+    random_state: Any = None
 
     def _fit(self, X: Array, Y: Array) -> None:
         check_above_0("C", self.C)

@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from energate.errors import InputError
-from energate.paper.cell import Cell, write_whole
+from energate.files import written_whole
+from energate.paper.cell import Cell
 from energate.paper.report.comparing import compare
 from energate.paper.report.page import page
 from energate.paper.report.results import Results, read_results
@@ -39,12 +40,9 @@ def write_report(results: str | os.PathLike[str], output: str | os.PathLike[str]
         "markdown": (base.with_suffix(".md"), markdown(tables) + markdown_notes(found.notes)),
         "csv": (base.with_suffix(".csv"), _csv(found.cells)),
     }
-    try:
-        base.parent.mkdir(parents=True, exist_ok=True)
-        for path, text in texts.values():
-            write_whole(path, text)
-    except OSError as error:
-        raise InputError(f"The report cannot be written to {base}: {error.strerror}. Choose another path.") from error
+    for path, text in texts.values():
+        with written_whole(path) as file:
+            file.write(text.encode())
     return {name: path for name, (path, _) in texts.items()}
 
 
@@ -83,7 +81,16 @@ _COLUMNS = [
         "test_error",
         "valid_error",
     ),
-    *("test_log_loss", "valid_log_loss", "calibration_error", "n_train", "n_valid", "n_test", "test_slice"),
+    *(
+        "valid_error",
+        "test_log_loss",
+        "valid_log_loss",
+        "calibration_error",
+        "n_train",
+        "n_valid",
+        "n_test",
+        "test_slice",
+    ),
     *("train", "valid", "test", "fit_seconds", "predict_seconds", "search_seconds", "device_peak_mib", "host_peak_mib"),
     *("device", "date", "energate", "file"),
 ]

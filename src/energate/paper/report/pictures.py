@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from energate.errors import require
-from energate.paper.cell import Cell
-from energate.paper.parts import Covariance, Energies, Reliability
+from energate.paper.cell import Cell, Covariance, Energies, Reliability
 from energate.paper.report.comparing import Comparison, Row, error_mean
 from energate.paper.report.words import escape, figure, number, table, tiles, with_spread
 

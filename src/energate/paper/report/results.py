@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from energate.errors import InputError
-from energate.paper.cell import Cell, Run, Search, load, read_cell, read_runs, read_search
-from energate.paper.values import UnfitError, text
+from energate.paper.cell import Cell, Run, Search, UnfitError, load, read_cell, read_runs, read_search, text
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """The sections of the report, one for each data set: differences, pictures, hyper-parameters, provenance."""
 
-from energate.paper.cell import Cell, Search
-from energate.paper.parts import Attempt
+from energate.paper.cell import Attempt, Cell, Search
 from energate.paper.report.comparing import Comparison, Row, error_mean, origin_words
 from energate.paper.report.pictures import confusions, covariances, curves, energies, filters, mistakes, reliabilities
 from energate.paper.report.results import Results

@@ -3,10 +3,9 @@
 import html
 from collections.abc import Sequence
 
-from energate.paper.parts import Config
+from energate.paper.cell import Config, texts
 from energate.paper.report.comparing import LEVEL, Comparison, Row, origin_words
 from energate.paper.report.statistics import ERROR, lower_is_better, mean_spread, values
-from energate.paper.values import texts
 
 #: Measures in percent, by name.
 _IN_PERCENT = {

@@ -1,0 +1,656 @@
+"""`save` and `load`: fitted estimators as a folder, or a zip file, of JSON and safetensors; nothing is unpickled.
+
+``config.json`` holds what is small and worth reading, ``model.safetensors`` the weights and long arrays.  The first
+records size and sha256 of the second, and a sha256 of itself, so that damage is noticed before anything is used.
+A base, the estimator inside another, is an entry like that of the whole model if it is one of ours.  Any other is
+``{"class": name, "file": None}``, or with the size and sha256 of ``base.skops`` in place of None; the parameter
+``base`` is ``{"$class": name}``, or None.
+
+A change of what an estimator saves (its parameters, its ``_FITTED``, the names of its weights) takes a new ``SCHEMA``
+and code that reads the old one; parameters that came later are in ``_ADDED`` of the estimator.
+
+Parameters and fitted values are strict JSON, and back, without loss of value or type.  JSON's own null, true, numbers,
+strings and lists stand for themselves.  Everything else is an object with one key that says what it is: ``{"$tuple":
+[...]}``.  A value of any other kind is refused.
+"""
+
+import hashlib
+import json
+import math
+import os
+import platform
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+import sklearn
+import torch
+from safetensors import SafetensorError
+from sklearn.base import clone
+from torch import Tensor, nn
+
+import energate
+from energate.errors import InputError, require
+from energate.estimators.bases import MissingBase
+from energate.estimators.edge import Gain, Scaler, resolve_device
+from energate.persistence import _store
+from energate.persistence._moved import new_names, renamed
+from energate.persistence._store import BASE, CONFIG, WEIGHTS
+from energate.tables import Columns
+from energate.views import KINDS
+
+FORMAT = "energate model"
+SCHEMA = 2
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+LONG = 1000  # longer arrays of floats go beside the weights
+SAVED = "saved"  # the default of `load`: the base that is in the files
+
+
+def save(model: Any, path: str | os.PathLike[str], *, with_base: bool = False, columns: Columns | None = None) -> None:
+    """Save a fitted estimator to a folder, or to one file if ``path`` ends in ``.zip``.
+
+    A saved model that is already there is replaced in one step: whatever happens, the path holds the old model or the
+    new one.  Anything else that is there is left alone, with an error.  ``history_`` is not saved, and a
+    ``random_state`` that is a generator is saved as None.
+
+    The base of an `EnergyRefiner` is saved if it is a `LabelMLP`.  Of another only the class is recorded, unless
+    ``with_base`` is True: skops then writes it.  ``columns`` say how the rows of a table become what the model takes;
+    `read_columns` gives them back.
+    """
+    entry, tensors = _pack(model)
+    members = {WEIGHTS: safetensors.torch.save(tensors)}
+    if with_base and "base" not in entry:
+        raise InputError(f"`with_base` is for a model over a base; got a {type(model).__name__}. Leave it out.")
+    if with_base and is_foreign(entry["base"]):
+        members[BASE] = _dump_base(model.base_)
+        entry["base"]["file"] = seal(members[BASE])
+    config: dict[str, Any] = {
+        "format": FORMAT,
+        "schema": SCHEMA,
+        "versions": {
+            "energate": energate.__version__,
+            "torch": str(torch.__version__),
+            "scikit-learn": sklearn.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+        **entry,
+        "weights": seal(members[WEIGHTS]),
+    }
+    if columns is not None:
+        check_width(columns, model.n_features_in_)
+        config["columns"] = columns.to_json()
+    config["sha256"] = checksum(config)
+    _store.write(path, {CONFIG: dump(config, indent=1), **members}, is_model)
+
+
+def load(
+    path: str | os.PathLike[str],
+    device: str = "cpu",
+    *,
+    units: Callable[..., Any] | None = None,
+    base: Any = SAVED,
+    trusted: Sequence[str] | None = None,
+) -> Any:
+    """The estimator that `save` wrote to ``path``, on a device: ``"cpu"``, ``"cuda"``, ``"cuda:N"`` or ``"auto"``.
+
+    A function given as ``units`` when the model was fitted is not in the file and is given again here.  So is the
+    fitted ``base`` of an `EnergyRefiner`, unless it is in the files; None goes without it.  A base that skops wrote is
+    read only with ``trusted``, the names of the types in it that are not known to be harmless.  Nothing is unpickled;
+    a file that is damaged, altered, newer than this version, or no model at all is refused.
+    """
+    place = resolve_device(device)
+    members = _store.read(path, lambda content: {name: its["size"] for name, its in seals(content, path).items()})
+    config = read_config(members[CONFIG], path)
+    for name, expected in seals(members[CONFIG], path).items():
+        if seal(members[name]) != expected:
+            raise InputError(f"{path!s} is damaged: {name} is not what was saved. Save or copy the model again.")
+    columns_of(config, path)
+    _check_unused(config, base, trusted, path)
+    try:
+        tensors = safetensors.torch.load(members[WEIGHTS])
+    except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
+        raise InputError(f"{path!s} is damaged: {WEIGHTS} is no safetensors file ({line(error)}).") from error
+
+    def unpack(entry: dict[str, Any], tensors: dict[str, Tensor], units: Any) -> Any:
+        kind = entry["estimator"]
+        made = estimators()[kind]
+        known = made().get_params(deep=False)
+        older = {name: encode(known[name], name) for name in added_after(made, config["schema"])}
+        _same_names(path, f"parameters of {kind}", {*entry["parameters"], *older}, set(known), config)
+        saved = {**older, **entry["parameters"], **({"device": str(device)} if "device" in known else {})}
+        inner = inner_of(made)
+        origin = None if inner is None else saved.pop(inner, None)
+        if "units" in saved or units is not None:
+            saved["units"] = _units(saved.get("units"), units, path)
+        values = {name: value if callable(value) else _read_value(name, value, path) for name, value in saved.items()}
+        model = made(**values)
+        _set_fitted(model, entry["fitted"], tensors, path, config)
+        if inner is not None:
+            found = entry["base"]
+            if is_foreign(found):
+                found = _foreign_base(model, found["class"], members.get(BASE), base, trusted, path)
+            elif found is not None:
+                names = [name for name in tensors if name.startswith("base.")]
+                found = unpack(found, {name.removeprefix("base."): tensors.pop(name) for name in names}, None)
+            _set_base(model, found, origin)
+        module = _build(model, f"The parameters in {path!s} build no model")
+        _fill(module, tensors, entry["dtype"], path)
+        # As after `fit`: double on the CPU, where it costs little, float on other devices.
+        double = place.type == "cpu" and not KINDS[made].single
+        model.model_ = module.to(place, torch.float64 if double else torch.float32)
+        return model
+
+    return unpack(config, tensors, units)
+
+
+def check_path(path: str | os.PathLike[str]) -> None:
+    """Refuse, before any work is done, a path that `save` would refuse."""
+    _store.check(path, is_model)
+
+
+@dataclass(frozen=True)
+class About:
+    """What the files of a model say of it, before anything is loaded."""
+
+    columns: Columns | None  # None: it takes rows of ``n_features_in_`` numbers
+    function: str | None  # the name of a function given as ``units``, which is not in the files
+    base: str | None  # the class of a refiner's base that is not one of ours
+    has_base: bool  # whether skops wrote that base into the files
+
+
+def read_about(path: str | os.PathLike[str]) -> About:
+    """What there is to know before `load`: which columns, and what has to be given again."""
+    config = read_config(_store.read(path, lambda _: {})[CONFIG], path)
+    units = config["parameters"].get("units")
+    foreign: dict[str, Any] = config["base"] if is_foreign(config.get("base")) else {}
+    function = str(units.get("$function")) if isinstance(units, dict) else None
+    return About(columns_of(config, path), function, foreign.get("class"), foreign.get("file") is not None)
+
+
+def read_columns(path: str | os.PathLike[str]) -> Columns | None:
+    """The `Columns` that a model was saved with; None: it takes rows of ``n_features_in_`` numbers."""
+    return read_about(path).columns
+
+
+# --- saving ------------------------------------------------------------------------------------------------------
+
+
+def _pack(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What the configuration says of an estimator, and its tensors; with its base, where that is one of ours."""
+    kind = type(model).__name__
+    if type(model) not in KINDS:
+        hint = " Subclasses cannot be saved." if isinstance(model, tuple(KINDS)) else ""
+        raise InputError(f"`model` must be one of {', '.join(estimators())}; got {kind}.{hint}")
+    attributes = vars(model)
+    optional = [name for name in ("feature_names_in_",) if name in attributes]
+    names = ["n_features_in_", *model._FITTED, *optional]
+    if not {"model_", *names} <= attributes.keys():
+        raise InputError(f"This {kind} is not fitted. Call `fit` before `save`.")
+    weights = _weights(model)
+    parameters = {name: _parameter(name, value) for name, value in sorted(model.get_params(deep=False).items())}
+    tensors = {f"model.{name}": tensor for name, tensor in weights.items()}
+    fitted = {name: _fitted(name, attributes[name], tensors) for name in names}
+    entry: dict[str, Any] = {"estimator": kind, "parameters": parameters, "fitted": fitted, "dtype": _dtype(weights)}
+    if inner_of(type(model)) is not None:
+        entry["base"] = None
+        if type(model.base_) in KINDS and inner_of(type(model.base_)) is None:
+            entry["base"], more = _pack(model.base_)
+            tensors |= {f"base.{name}": tensor for name, tensor in more.items()}
+        elif model.base_ is not None:
+            entry["base"] = {"class": _class_name(model.base_), "file": None}
+    return entry, tensors
+
+
+def _build(model: Any, failure: str) -> nn.Module:
+    """The module of an estimator, before training, with everybody's random numbers left as they are."""
+    try:
+        with torch.random.fork_rng(devices=[]):
+            return model._untrained()
+    except Exception as error:  # the function in `units` may raise anything
+        raise InputError(f"{failure}: {type(error).__name__}: {line(error)}") from error
+
+
+def _weights(model: Any) -> dict[str, Tensor]:
+    """The weights, on the CPU, after a check that `load` will find a place for each."""
+    state = model.model_.state_dict()
+    untrained = _build(model, f"The parameters of this {type(model).__name__} do not build its `model_`")
+    if _shape(untrained) != _shape(model.model_):
+        raise InputError(
+            f"The parameters of this {type(model).__name__} do not build its `model_`; they were changed after `fit`. "
+            "Set them back, or fit again."
+        )
+    if not all(isinstance(tensor, Tensor) for tensor in state.values()):
+        raise InputError("`model_` has a state that is not made of tensors (get_extra_state); it cannot be saved.")
+    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state.items()}
+
+
+def _shape(module: nn.Module) -> tuple[str, dict[str, Any]]:
+    """What `load` must rebuild: layers, activations, names, shapes; without the addresses that some objects print."""
+    state = {name: getattr(value, "shape", None) for name, value in module.state_dict().items()}
+    return re.sub(r"0x[0-9a-fA-F]+", "", repr(module)), state
+
+
+def _dtype(weights: dict[str, Tensor]) -> str:
+    found = {str(tensor.dtype).removeprefix("torch.") for tensor in weights.values() if tensor.is_floating_point()}
+    if len(found) != 1 or not found <= DTYPES.keys():
+        raise InputError(f"The weights of `model_` must all be float32 or all float64; got {', '.join(sorted(found))}.")
+    return found.pop()
+
+
+def _parameter(name: str, value: Any) -> Any:
+    if name == "units" and callable(value):
+        return {"$function": getattr(value, "__qualname__", type(value).__qualname__)}
+    if name == "base" and value is not None:
+        return {"$class": _class_name(value)}
+    if name == "random_state" and (
+        value is np.random or isinstance(value, np.random.RandomState | np.random.Generator)
+    ):
+        return None
+    return encode(value, name)
+
+
+def _fitted(name: str, value: Any, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(value, np.ndarray) and value.dtype in (np.float32, np.float64) and value.size > LONG:
+        tensors[f"fitted.{name}"] = torch.tensor(value)
+        return {"$tensor": f"fitted.{name}"}
+    return encode(value, name)
+
+
+# --- loading -----------------------------------------------------------------------------------------------------
+
+
+def _set_fitted(model: Any, fitted: dict[str, Any], tensors: dict[str, Tensor], path: Any, config: Any) -> None:
+    known = {"n_features_in_", *model._FITTED}
+    _same_names(path, f"values of {type(model).__name__}", {*fitted} - {"feature_names_in_"}, known, config)
+    for name, value in fitted.items():
+        array = tensors.get(f"fitted.{name}")
+        if array is not None and array.dtype in DTYPES.values() and value == {"$tensor": f"fitted.{name}"}:
+            setattr(model, name, tensors.pop(f"fitted.{name}").numpy())
+        else:
+            setattr(model, name, _read_value(name, value, path))
+
+
+def _read_value(name: str, value: Any, path: Any) -> Any:
+    try:
+        return decode(value)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, MemoryError, RecursionError) as error:
+        raise InputError(f"{path!s} is damaged: `{name}` in {CONFIG} cannot be read ({line(error)}).") from error
+
+
+def _same_names(path: Any, what: str, found: set[str], known: set[str], config: dict[str, Any]) -> None:
+    if found != known:
+        parts = {"unknown": found - known, "missing": known - found}
+        differences = "; ".join(f"{word}: {', '.join(sorted(names))}" for word, names in parts.items() if names)
+        raise InputError(
+            f"The {what} in {path!s} are not those of energate {energate.__version__} ({differences}). "
+            f"It was written by energate {config['versions'].get('energate', '?')}; use that version."
+        )
+
+
+def _units(saved: Any, given: Any, path: Any) -> Any:
+    if isinstance(saved, dict) and saved.keys() == {"$function"}:
+        if given is None:
+            raise InputError(
+                f"{path!s} was fitted with the function {saved['$function']} as `units`, which is not in the file. "
+                "Give it: load(path, units=function)."
+            )
+        if not callable(given):
+            raise InputError(f"`units` must be the function that the model was fitted with; got {given!r}.")
+        return given
+    if given is not None:
+        raise InputError(f"{path!s} was fitted with units={saved!r}, not with a function. Leave `units` out.")
+    return saved
+
+
+def _fill(module: nn.Module, tensors: dict[str, Tensor], dtype: str, path: Any) -> None:
+    """Put the weights into a module that must have exactly these names, shapes and dtypes."""
+    module.to(DTYPES[dtype])
+    state = module.state_dict()
+    expected = {f"model.{name}": (tuple(value.shape), value.dtype) for name, value in state.items()}
+    found = {name: (tuple(value.shape), value.dtype) for name, value in tensors.items()}
+    for name in sorted({*expected, *found}):
+        if expected.get(name) != found.get(name):
+            raise InputError(
+                f"The weights in {path!s} do not fit the model that its parameters build: {name!r} is "
+                f"{found.get(name, 'missing')}, expected {expected.get(name, 'nothing')}."
+            )
+    module.load_state_dict({name.removeprefix("model."): value for name, value in tensors.items()})
+
+
+# --- bases that are not ours -------------------------------------------------------------------------------------
+
+
+def _class_name(base: Any) -> str:
+    """The class of a base, also of one that is not there."""
+    return str(base.kind) if isinstance(base, MissingBase) else type(base).__name__
+
+
+def _dump_base(base: Any) -> bytes:
+    """A fitted base as skops writes it."""
+    skops = require("skops.io", "skops")
+    if isinstance(base, MissingBase):
+        raise InputError(f"with_base=True needs the base, a {base.kind}, which this refiner was loaded without.")
+    try:
+        return bytes(skops.dumps(base))
+    except Exception as error:  # whatever the parts of the base raise
+        raise InputError(
+            f"skops cannot save the base, a {_class_name(base)} ({type(error).__name__}: {line(error)}). "
+            "Leave `with_base` out, save the base yourself, and give it to `load`."
+        ) from error
+
+
+def _check_unused(config: dict[str, Any], given: Any, trusted: Any, path: Any) -> None:
+    """Refuse what `load` was given for a base that these files do not need."""
+    base = config.get("base")
+    if not is_foreign(base) and not _is_default(given):
+        why = "its base is in the files" if base else "it has no base"
+        raise InputError(f"{path!s} needs no `base`: {why}. Leave `base` out.")
+    if trusted is not None and (base is None or not base.get("file")):
+        raise InputError(f"{path!s} has no {BASE}, so there is nothing to trust. Leave `trusted` out.")
+    if trusted is not None and (isinstance(trusted, str) or not all(isinstance(name, str) for name in trusted)):
+        raise InputError(f"`trusted` must be a list of names of types; got {trusted!r}.")
+
+
+def _is_default(given: Any) -> bool:
+    return isinstance(given, str) and given == SAVED
+
+
+def _foreign_base(
+    model: Any, kind: str, data: bytes | None, given: Any, trusted: Sequence[str] | None, path: Any
+) -> Any:
+    """The fitted base that is not ours: the one given, or the one that skops reads, after a look at its scores."""
+    if given is None:
+        return MissingBase(kind)
+    if not _is_default(given):
+        base, origin = given, "`base`"
+    elif data is not None:
+        base, origin = _load_base(data, kind, trusted, path), BASE
+    else:
+        raise InputError(
+            f"{path!s} was fitted on a base, a {kind}, which is not in the files. Give it: load(path, base=the fitted "
+            f"{kind}); or load(path, base=None) to use `refine(scores, X)` alone."
+        )
+    if _class_name(base) != kind:
+        raise InputError(f"{origin} must be the {kind} that {path!s} was fitted on; got a {_class_name(base)}.")
+    try:
+        model._check_base(base)
+    except Exception as error:  # whatever the base raises
+        raise InputError(
+            f"{origin} cannot be the {kind} that {path!s} was fitted on ({type(error).__name__}: {line(error)}) "
+            "Give the one that the refiner was fitted with."
+        ) from error
+    return base
+
+
+def _load_base(data: bytes, kind: str, trusted: Sequence[str] | None, path: Any) -> Any:
+    skops = require("skops.io", "skops")
+    try:
+        data = renamed(data)
+        asked = sorted(set(skops.get_untrusted_types(data=data)))
+    except Exception as error:  # skops on bytes that it did not write
+        raise InputError(f"{path!s} is damaged: {BASE} cannot be read ({line(error)}).") from error
+    missing = asked if trusted is None else sorted({*asked} - {*trusted} - new_names(trusted))
+    if trusted is None or missing:
+        raise InputError(
+            f"{path!s} holds its base, a {kind}, in {BASE}, which is read only if you trust where it comes from, and "
+            f"these types in it: load(path, trusted={asked}). Or give the base: load(path, base=the fitted {kind})."
+        )
+    try:
+        return skops.loads(data, trusted=asked)
+    except Exception as error:  # likewise
+        raise InputError(f"{path!s} is damaged: {BASE} cannot be read ({line(error)}).") from error
+
+
+def _set_base(model: Any, base: Any, recorded: Any) -> None:
+    """Give a loaded refiner its fitted base, and the parameter that it was fitted from."""
+    model.base_ = base
+    if recorded is None:
+        model.base = None
+    elif base is None:  # no label varied, and nothing was fitted
+        model.base = MissingBase(recorded["$class"])
+    else:
+        model.base = base if model.prefit else clone(base)
+
+
+# --- the configuration -------------------------------------------------------------------------------------------
+
+
+def estimators() -> dict[str, Any]:
+    """What can be saved, by name."""
+    return {kind.__name__: kind for kind in sorted(KINDS, key=lambda kind: kind.__name__)}
+
+
+def inner_of(kind: type) -> str | None:
+    """The parameter of an estimator that holds another one, whose fitted form is in the attribute ``base_``."""
+    found: str | None = getattr(kind, "_INNER", None)
+    return found
+
+
+def added_after(kind: type, schema: int) -> list[str]:
+    """Parameters of an estimator that a later schema added: in older files they are at their defaults."""
+    added: dict[int, tuple[str, ...]] = getattr(kind, "_ADDED", {})
+    return [name for later, names in added.items() if schema < later for name in names]
+
+
+def is_foreign(base: Any) -> bool:
+    """Whether the entry of a base is that of one that is not ours."""
+    return type(base) is dict and "class" in base
+
+
+def seal(data: bytes) -> dict[str, Any]:
+    """Size and sha256 of a member, by which damage is noticed."""
+    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def checksum(config: dict[str, Any]) -> str:
+    """The sha256 of everything else in a configuration."""
+    return hashlib.sha256(dump({key: value for key, value in config.items() if key != "sha256"})).hexdigest()
+
+
+def is_model(members: dict[str, bytes]) -> bool:
+    """Whether the members are those of a saved model, of whatever schema."""
+    try:
+        config = parse(members[CONFIG])
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(config, dict) and config.get("format") == FORMAT
+
+
+def read_config(data: bytes, path: Any) -> dict[str, Any]:
+    """The configuration, checked: after this every entry has the type that `save` gave it."""
+    try:
+        config = parse(data)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path!s} is damaged: {CONFIG} is not valid JSON ({line(error)}).") from error
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        raise InputError(f"{path!s} is not a saved model: the `format` in {CONFIG} must be {FORMAT!r}.")
+    schema = config.get("schema")
+    if type(schema) is not int or schema < 1:
+        raise InputError(f"{path!s} is damaged: the `schema` in {CONFIG} must be a whole number; got {schema!r}.")
+    if schema > SCHEMA:
+        versions = config.get("versions")
+        writer = versions.get("energate", "?") if isinstance(versions, dict) else "?"
+        raise InputError(
+            f"{path!s} was written by energate {writer}, schema {schema}; this version, {energate.__version__}, reads "
+            f"up to schema {SCHEMA}. Upgrade energate."
+        )
+    try:
+        found = checksum(config)
+    except (ValueError, RecursionError):  # a number beyond all floats
+        found = ""
+    if config.get("sha256") != found:
+        raise InputError(f"{path!s} is damaged: {CONFIG} is not what was saved. Save or copy the model again.")
+    if type(config.get("estimator")) is str and config["estimator"] not in estimators():
+        raise InputError(
+            f"{path!s} holds the estimator {config['estimator']!r}; this version knows {', '.join(estimators())}."
+        )
+    if type(config.get("versions")) is not dict or not _is_seal(config.get("weights")) or not _is_entry(config):
+        raise InputError(f"{path!s} is damaged: {CONFIG} lacks something, or holds what `save` does not write.")
+    return config
+
+
+def columns_of(config: dict[str, Any], path: Any) -> Columns | None:
+    """The columns that a configuration holds, if any, checked."""
+    if "columns" not in config:
+        return None
+    try:
+        columns = Columns.from_json(config["columns"])
+        check_width(columns, config["fitted"].get("n_features_in_"))
+    except InputError as error:
+        raise InputError(f"{path!s} is damaged: the `columns` in {CONFIG} cannot be read. {line(error)}") from error
+    return columns
+
+
+def check_width(columns: Columns, n_features: Any) -> None:
+    """Refuse columns that make other rows than the model takes."""
+    if len(columns.feature_names) != n_features:
+        raise InputError(
+            f"`columns` must make rows of {n_features} numbers, as the model takes; they make "
+            f"{len(columns.feature_names)}."
+        )
+
+
+def _is_seal(value: Any) -> bool:
+    return type(value) is dict and type(value.get("size")) is int and type(value.get("sha256")) is str
+
+
+def _is_entry(entry: Any) -> bool:
+    """Whether this is what `save` writes of an estimator; values inside are checked where they are read."""
+    types = {"estimator": str, "parameters": dict, "fitted": dict, "dtype": str}
+    if type(entry) is not dict or any(type(entry.get(key)) is not wanted for key, wanted in types.items()):
+        return False
+    kind = estimators().get(entry["estimator"])
+    if kind is None or entry["dtype"] not in DTYPES or ("base" in entry) != (inner_of(kind) is not None):
+        return False
+    base: Any = entry.get("base")
+    origin = entry["parameters"].get("base")
+    if origin is not None and (type(origin) is not dict or type(origin.get("$class")) is not str):
+        return False
+    if is_foreign(base):
+        return type(base["class"]) is str and (base.get("file") is None or _is_seal(base["file"]))
+    return base is None or (_is_entry(base) and "base" not in base)
+
+
+def seals(data: bytes, path: Any) -> dict[str, dict[str, Any]]:
+    """Size and sha256 of the members beside the configuration."""
+    config = read_config(data, path)
+    base: Any = config.get("base")
+    third = {BASE: base["file"]} if is_foreign(base) and base.get("file") else {}
+    return {WEIGHTS: config["weights"], **third}
+
+
+# --- values ------------------------------------------------------------------------------------------------------
+
+
+_PLAIN = (type(None), bool, int, str)
+_KINDS = "biufUO"  # of numpy arrays: bool, whole numbers, floats, text, and objects that are plain
+
+
+def encode(value: Any, name: str) -> Any:
+    """What stands for ``value`` in JSON; ``name`` is for the message if nothing does."""
+    if type(value) in _PLAIN:
+        return value
+    if type(value) is float:
+        return value if math.isfinite(value) else {"$float": str(value)}
+    if type(value) is list:
+        return [encode(item, name) for item in value]
+    if type(value) is tuple:
+        return {"$tuple": [encode(item, name) for item in value]}
+    if type(value) is dict:  # as pairs, since keys need not be text
+        return {"$dict": [[encode(key, name), encode(item, name)] for key, item in value.items()]}
+    if isinstance(value, Scaler):
+        return {"$scaler": {"offset": encode(value.offset, name), "size": encode(value.size, name)}}
+    if isinstance(value, Gain):
+        return {"$gain": [encode(value.mean, name), encode(value.standard_error, name), value.objective]}
+    if isinstance(value, np.generic):
+        return {"$scalar": _array(np.asarray(value), name)}
+    if type(value) is np.ndarray:
+        return {"$array": _array(value, name)}
+    raise InputError(
+        f"`{name}` holds a {type(value).__name__}, which cannot be saved. Numbers, text, None, lists, tuples, "
+        "dictionaries and numpy arrays of numbers or text can."
+    )
+
+
+def _array(array: np.ndarray[Any, Any], name: str) -> dict[str, Any]:
+    items = array.ravel().tolist()
+    objects = array.dtype.kind == "O"
+    if (
+        array.dtype.kind not in _KINDS
+        or (array.dtype.kind == "f" and array.dtype.itemsize > 8)  # JSON numbers are doubles
+        or (objects and not all(type(item) in (*_PLAIN, float) for item in items))
+    ):
+        raise InputError(
+            f"`{name}` holds an array of {array.dtype}, which cannot be saved. Use numbers, booleans or text."
+        )
+    dtype = "object" if objects else array.dtype.str
+    return {"dtype": dtype, "shape": list(array.shape), "values": [encode(item, name) for item in items]}
+
+
+def decode(value: Any) -> Any:
+    """The value that ``encode`` wrote; anything that it did not write raises some exception."""
+    if type(value) in (*_PLAIN, float):
+        return value
+    if type(value) is list:
+        return [decode(item) for item in value]
+    ((kind, content),) = value.items()
+    return _DECODERS[kind](content)
+
+
+def _decode_float(text: str) -> float:
+    if text not in ("nan", "inf", "-inf"):
+        raise ValueError(text)
+    return float(text)
+
+
+def _decode_array(content: dict[str, Any]) -> np.ndarray[Any, Any]:
+    dtype = np.dtype(content["dtype"])
+    if dtype.kind not in _KINDS or dtype.hasobject != (content["dtype"] == "object"):
+        raise ValueError(dtype)
+    items = [decode(item) for item in content["values"]]
+    return np.array(items, dtype=dtype).reshape(content["shape"])
+
+
+def _decode_scaler(content: dict[str, Any]) -> Scaler:
+    return Scaler(**{name: decode(part) for name, part in content.items()})
+
+
+def _decode_gain(content: list[Any]) -> Gain:
+    mean, error, objective = content
+    return Gain(float(decode(mean)), float(decode(error)), str(objective))
+
+
+_DECODERS: dict[str, Callable[[Any], Any]] = {
+    "$float": _decode_float,
+    "$tuple": lambda content: tuple(map(decode, content)),
+    "$dict": lambda content: {decode(key): decode(item) for key, item in content},
+    "$scaler": _decode_scaler,
+    "$gain": _decode_gain,
+    "$scalar": lambda content: _decode_array(content)[()],
+    "$array": _decode_array,
+}
+
+
+def dump(config: dict[str, Any], indent: int | None = None) -> bytes:
+    """A configuration as JSON: without ``indent`` in the one form that checksums are taken of."""
+    separators = (",", ":") if indent is None else None
+    text = json.dumps(config, allow_nan=False, sort_keys=indent is None, indent=indent, separators=separators)
+    return text.encode("ascii")
+
+
+def parse(data: bytes) -> Any:
+    """Strict JSON; a ``ValueError`` or ``RecursionError`` where the bytes are none."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(constant)
+
+    return json.loads(data.decode("utf-8"), parse_constant=refuse)
+
+
+def line(error: Exception) -> str:
+    """The message of an error, in one line."""
+    return " ".join(str(error).split())
