@@ -33,11 +33,6 @@ Shape = tuple[int, int]
 # --- more rows from those there are ----------------------------------------------------------------------------
 
 
-def draw_shifts(n_rows: int, most: int, noise: torch.Generator) -> Tensor:
-    """A whole number from -most to most for each row: (N,)."""
-    return torch.randint(-most, most + 1, (n_rows,), generator=noise, device=noise.device)
-
-
 def shift_images(images: Tensor, down: Tensor, right: Tensor) -> Tensor:
     """Each of (N, h, w) images moved by its own numbers of pixels; what comes in repeats the pixels at the border."""
     n_rows, height, width = images.shape
@@ -96,7 +91,7 @@ class ImageHeads(nn.Module):
         layers: list[nn.Module] = []
         n_in, side = channels, shape
         for _ in range(2):
-            stride = (_stride(side[0]), _stride(side[1]))
+            stride = (2 if side[0] >= LEAST_SIDE else 1, 2 if side[1] >= LEAST_SIDE else 1)
             side = (math.ceil(side[0] / stride[0]), math.ceil(side[1] / stride[1]))
             layers += _convolution(n_in, 2 * channels, 3, stride)
             layers += [Residual(2 * channels) for _ in range(n_blocks)]
@@ -116,10 +111,6 @@ class ImageHeads(nn.Module):
 def _convolution(n_in: int, n_out: int, size: int, stride: Shape) -> list[nn.Module]:
     convolution = nn.Conv2d(n_in, n_out, size, stride, padding=size // 2)
     return [convolution, nn.GroupNorm(n_out // GROUP, n_out), nn.GELU()]
-
-
-def _stride(side: int) -> int:
-    return 2 if side >= LEAST_SIDE else 1
 
 
 class ImageNetwork(Network):
@@ -161,7 +152,10 @@ class ImageNetwork(Network):
         if self.way == "symmetries":
             images = turn_images(images, torch.randint(8, (n_rows,), generator=noise, device=v.device))
         if any(self.shift):
-            images = shift_images(images, *(draw_shifts(n_rows, most, noise) for most in self.shift))
+            images = shift_images(
+                images,
+                *(torch.randint(-n, n + 1, (n_rows,), generator=noise, device=noise.device) for n in self.shift),
+            )
         v = images.flatten(1)
         return corrupt(v, "masking", self.dropout, noise) / (1 - self.dropout) if self.dropout else v
 

@@ -9,9 +9,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 from scipy.special import expit
-from sklearn.preprocessing import LabelBinarizer
 from sklearn.utils import column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from energate.errors import InputError
@@ -162,25 +160,21 @@ class EnergyRefiner(LabelsMixin, Estimator):
         if isinstance(share, bool) or not isinstance(share, Real) or not 0 < float(share) < 1:
             raise InputError(f"`validation_fraction` must be between 0 and 1; got {share!r}.")
 
-    def _encode(self, Y: Any) -> NDArray[np.float64]:
+    def _encode(self, Y: Any) -> Array:
         """Labels as 0 and 1, (n, L); a single column of labels of any kind becomes one column for each of them."""
         self.classes_: Any
         binary = np.isin(Y, (0, 1)).all()
-        if Y.ndim == 1 or (Y.shape[1] == 1 and not binary):
-            Y = column_or_1d(Y, warn=True)
-            check_classification_targets(Y)
-            self.classes_ = np.unique(Y)
-            if len(self.classes_) < 2:
-                raise InputError(f"A classifier needs rows of at least 2 classes; got one class, {self.classes_}.")
-            binarizer = LabelBinarizer().fit(Y)
-            one = binarizer.transform(Y).astype(np.float64)
-            self.multilabel_ = False
-            return np.hstack([1 - one, one]) if len(self.classes_) == 2 else one
-        if not binary:
-            raise InputError("`Y` must hold only 0 and 1, one column for each label; binarise it first.")
-        self.classes_ = [np.array([0, 1])] * Y.shape[1]
-        self.multilabel_ = True
-        return Y.astype(np.float64)
+        self.multilabel_ = not (Y.ndim == 1 or (Y.shape[1] == 1 and not binary))
+        if self.multilabel_:
+            if not binary:
+                raise InputError("`Y` must hold only 0 and 1, one column for each label; binarise it first.")
+            self.classes_ = [np.array([0, 1])] * Y.shape[1]
+            return Y.astype(np.float64)
+        Y = column_or_1d(Y, warn=True)
+        self.classes_ = edge.find_classes(Y)
+        if len(self.classes_) < 2:
+            raise InputError(f"A classifier needs rows of at least 2 classes; got one class, {self.classes_}.")
+        return (Y[:, None] == self.classes_).astype(np.float64)
 
     def _label_rows(self, scores: Array, X: Array, Y: Array | None = None) -> LabelRows:
         device = edge.resolve_device(self.device)
@@ -346,7 +340,7 @@ class EnergyRefiner(LabelsMixin, Estimator):
         labels = torch.as_tensor(Y, dtype=torch.float32).to(edge.resolve_device(self.device))
         return LabelRows(torch.zeros_like(labels), labels, labels.new_zeros(len(labels), 0))
 
-    def _known_labels(self, Y: Any) -> NDArray[np.float64]:
+    def _known_labels(self, Y: Any) -> Array:
         """Labels as `fit` takes them, as 0 and 1."""
         if not self.multilabel_:
             Y = Y[:, 0] if Y.shape[1:] == (1,) else Y

@@ -102,8 +102,10 @@ def minimise(
         named in ``History.diverged``.
     """
     _check_options(epochs, validate is not None, validate_every, patience, on_divergence)
+    if not callable(schedule) and schedule not in SCHEDULES:
+        raise InputError(f"`schedule` must be a function or one of {', '.join(SCHEDULES)}; got {schedule!r}.")
     stepper = Stepper(parameters, optimizer, learning_rate, momentum, weight_decay)
-    factor = _schedule(schedule)
+    factor = schedule if callable(schedule) else SCHEDULES[schedule]
     keeper = Keeper(stepper.tensors) if validate is not None or on_divergence == "keep" else None
     history, began = History(), time.perf_counter()
     for epoch in range(1, epochs + 1):
@@ -152,14 +154,6 @@ def minimise(
             history.best, history.best_epoch = keeper.values.cpu(), keeper.epoch.cpu()
     history.seconds = time.perf_counter() - began
     return history
-
-
-def _schedule(schedule: str | Schedule) -> Schedule:
-    if callable(schedule):
-        return schedule
-    if schedule not in SCHEDULES:
-        raise InputError(f"`schedule` must be a function or one of {', '.join(SCHEDULES)}; got {schedule!r}.")
-    return SCHEDULES[schedule]
 
 
 def _check_options(epochs: int, validates: bool, validate_every: int, patience: int | None, on_divergence: str) -> None:
@@ -455,11 +449,6 @@ def class_batches(
     return batches
 
 
-def _per_model(level: float | Tensor, v: Tensor) -> Tensor:
-    level = torch.as_tensor(level, dtype=v.dtype, device=v.device)
-    return level.view(-1, 1, 1) if level.ndim else level
-
-
 def _masking(v: Tensor, level: Tensor, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
     return v * (torch.rand(shape, generator=generator, dtype=v.dtype, device=v.device) >= level)
 
@@ -487,9 +476,11 @@ def corrupt(v: Tensor, kind: str, level: float | Tensor, generator: torch.Genera
     """
     if kind not in NOISE:
         raise InputError(f"`kind` must be one of {', '.join(NOISE)}; got {kind!r}.")
-    levels = _per_model(level, v)
-    if levels.ndim and v.ndim == 3 and len(levels) != len(v):
-        raise InputError(f"`level` must be a number or hold one per model, {len(v)}; got {len(levels)}.")
+    levels = torch.as_tensor(level, dtype=v.dtype, device=v.device)
+    if levels.ndim:
+        levels = levels.view(-1, 1, 1)
+        if v.ndim == 3 and len(levels) != len(v):
+            raise InputError(f"`level` must be a number or hold one per model, {len(v)}; got {len(levels)}.")
     shape = torch.broadcast_shapes(v.shape, levels.shape)
     return NOISE[kind](v, levels, shape, generator)
 

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,8 +101,17 @@ def search(
         seed = _seed(random_state, known.get(KEY))
         plan, trainer = _plan(base, seed, space, objective, (X, y, sample_weight))
         study = Study(optuna, store, plan, study_name, sampler)
+        began, finished = time.monotonic(), study.finished()
         with _bar(progress, n_trials) as show:
-            _run(study, trainer, n_trials, n_together, timeout, show)
+            show(finished)
+            while len(finished) < n_trials:
+                if finished and timeout is not None and time.monotonic() - began > timeout:
+                    break
+                numbers = study.ask(min(n_together, n_trials - len(finished)))
+                for trials in trainer.run([(number, study.config(number)) for number in numbers]):
+                    study.tell(trials)
+                    finished = study.finished()
+                    show(finished)
         return _result(study, trainer)
 
 
@@ -133,19 +142,6 @@ def _plan(
         "seed": str(seed),
     }
     return Plan(dimensions, first, complete, fingerprint, seed), Trainer(base, *data, objective)
-
-
-def _run(study: Study, trainer: Trainer, n_trials: int, n_together: int, timeout: float | None, show: "_Show") -> None:
-    began, finished = time.monotonic(), study.finished()
-    show(finished)
-    while len(finished) < n_trials:
-        if finished and timeout is not None and time.monotonic() - began > timeout:
-            return
-        numbers = study.ask(min(n_together, n_trials - len(finished)))
-        for trials in trainer.run([(number, study.config(number)) for number in numbers]):
-            study.tell(trials)
-            finished = study.finished()
-            show(finished)
 
 
 def _result(study: Study, trainer: Trainer) -> SearchResult:
@@ -246,27 +242,17 @@ def _digest(X: Any, y: Any, sample_weight: Any) -> str:
 # --- progress ----------------------------------------------------------------------------------------------------
 
 
-class _Show:
-    """Draws how far a search is."""
-
-    def __init__(self, progress: Progress, n_trials: int) -> None:
-        self.progress, self.task = progress, progress.add_task("search", total=n_trials, best="")
-
-    def __call__(self, finished: Sequence[Trial]) -> None:
-        best = f"best {min(trial.value for trial in finished):.4g}" if finished else ""
-        self.progress.update(self.task, completed=len(finished), best=best)
-
-
 @contextlib.contextmanager
-def _bar(wanted: bool, n_trials: int) -> Iterator[_Show]:
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[best]}"),
-        TimeRemainingColumn(),
-    )
+def _bar(wanted: bool, n_trials: int) -> Iterator[Callable[[Sequence[Trial]], None]]:
+    """A function that draws how far a search is."""
+    console, best = Console(stderr=True), TextColumn("{task.fields[best]}")
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), best, TimeRemainingColumn()
     progress = Progress(*columns, console=console)
+    task = progress.add_task("search", total=n_trials, best="")
+
+    def show(finished: Sequence[Trial]) -> None:
+        best = f"best {min(trial.value for trial in finished):.4g}" if finished else ""
+        progress.update(task, completed=len(finished), best=best)
+
     with progress if wanted and console.is_terminal else contextlib.nullcontext():  # one that is not begun is silent
-        yield _Show(progress, n_trials)
+        yield show
