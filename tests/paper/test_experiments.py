@@ -19,9 +19,8 @@ from energate.paper import TABLES, run, work
 from energate.paper import systems as columns
 from energate.paper.cell import Attempt, write_json, written
 from energate.paper.plan import PROFILES
-from energate.paper.printed import PrintedCovarianceUnits, printed_units
 from energate.paper.spaces import PRINTED_SIZE, VARIANTS, space, variant_of
-from energate.paper.systems import CLASS_SYSTEMS, SYSTEMS, Parts, choose
+from energate.paper.systems import CLASS_SYSTEMS, SYSTEMS, Parts, PrintedCovarianceUnits, choose, printed_units
 
 # --- the tables ---------------------------------------------------------------------------------------------------
 

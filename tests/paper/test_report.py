@@ -237,12 +237,12 @@ def test_the_best_is_marked_and_so_are_those_not_significantly_worse(made) -> No
             for s, (name, *_) in enumerate(SYSTEMS) if (d, s, 0) in cells
         }  # fmt: skip
         best = min(means, key=lambda name: means[name])
-        assert row.best == [best]
+        assert row.standing().best == [best]
         assert bold[d] == f"{means[best]:.2f}"
         ps = {name: paired(row.entries[name], row.entries[best]).p for name in means if name != best}
-        assert row.close == {name: p for name, p in ps.items() if p >= 0.05}
-    assert any(row.close for row in table.rows)
-    assert any(len(row.close) < len(row.entries) - 1 for row in table.rows)
+        assert row.standing().close == {name: p for name, p in ps.items() if p >= 0.05}
+    assert any(row.standing().close for row in table.rows)
+    assert any(len(row.standing().close) < len(row.entries) - 1 for row in table.rows)
 
 
 def test_equal_means_are_both_the_best(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_equal_means_are_both_the_best(tmp_path: Path) -> None:
         cell = make_cell(0, s, seed) | {"test_error": errors[seed], "wrong": None, "confusion": None}
         path_of(tmp_path, cell).write_text(json.dumps(cell))
     (table,) = compare(read_results(tmp_path))
-    assert table.rows[0].best == ["aes", "caes"]
+    assert table.rows[0].standing().best == ["aes", "caes"]
 
 
 def test_systems_that_stand_apart_are_neither_the_best_nor_the_reference(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_systems_that_stand_apart_are_neither_the_best_nor_the_reference(tmp_pat
             cell["apart"] = "it sees the grid"
             path_of(tmp_path, cell).write_text(json.dumps(cell))
     tables = compare(read_results(tmp_path))
-    assert all("caes" not in [*row.best, *row.close, row.reference] for row in tables[0].rows)
+    assert all("caes" not in [*row.standing().best, *row.standing().close, row.reference] for row in tables[0].rows)
     assert {row.reference for row in tables[0].rows} == {"aes"}
     assert "Not among the compared: cAES (it sees the grid)." in markdown_table(tmp_path)
 

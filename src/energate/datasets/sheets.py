@@ -104,12 +104,10 @@ def _drawn(
         figure.text(x / width, 1 - y / height, text, fontsize=size * 72 / _DPI, parse_math=False, **style)
 
     y = _MARGIN
-    for line in heading:
-        write(_MARGIN, y, line, _TITLE, weight="bold", va="top")
-        y += int(1.4 * _TITLE)
-    for line in lines:
-        write(_MARGIN, y, line, _TEXT, color="0.35", va="top")
-        y += int(1.4 * _TEXT)
+    for texts, size, style in ((heading, _TITLE, {"weight": "bold"}), (lines, _TEXT, {"color": "0.35"})):
+        for line in texts:
+            write(_MARGIN, y, line, size, va="top", **style)
+            y += int(1.4 * size)
     low, high = limits or _range(blocks)
     for i, (block, name, number) in enumerate(zip(blocks, names, numbers, strict=True)):
         start = top + i * (block_height + gap)

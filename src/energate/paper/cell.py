@@ -11,6 +11,7 @@ import json
 import math
 import types
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, partial
 from itertools import pairwise
@@ -624,18 +625,16 @@ def _no_constant(word: str) -> None:
 
 def find_cell(path: Path) -> Cell | None:
     """The cell in a file; None where there is none that can be read."""
-    try:
+    with suppress(UnfitError):
         return read_cell(load(path), [])
-    except UnfitError:
-        return None
+    return None
 
 
 def find_search(path: Path) -> Search | None:
     """The search in a file; None where there is none that can be read."""
-    try:
+    with suppress(UnfitError):
         return read_search(load(path))
-    except UnfitError:
-        return None
+    return None
 
 
 def read_cell(content: dict[str, Any], notes: list[str], file: str = "", folder: str = "") -> Cell:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from energate.estimators import EnergyClassifier, EnergyRefiner, ImageEnergyClassifier, LabelMLP
 from energate.estimators.together import FAILURES, member_logits, merged, or_each_alone, programs
@@ -30,10 +31,9 @@ from energate.paper.baselines import (
     svm_labels,
 )
 from energate.paper.cell import Attempt, Config
-from energate.paper.printed import printed_units
-from energate.paper.spaces import ENERGY_UNITS, VARIANTS
+from energate.paper.spaces import ENERGY_UNITS, PRINTED_SIZE, VARIANTS
 from energate.training.calibration import negative_log_likelihood
-from energate.units import CovarianceUnits, MeanUnits
+from energate.units import CovarianceUnits, HiddenUnits, MeanUnits, project
 
 Array = NDArray[np.float64]
 Rows = NDArray[Any]
@@ -223,6 +223,33 @@ def _filters(model: Any) -> dict[str, tuple[Array, Labels]]:
             kind = "mean" if isinstance(group, MeanUnits) else "covariance"
             found[kind] = taken, np.repeat(np.arange(n_classes), n)
     return found
+
+
+class PrintedCovarianceUnits(HiddenUnits):
+    """`energate.CovarianceUnits` with the paper's decoder, scored by the whole sum of potentials instead of half of it.
+
+    A negative control: the score is no potential of the reconstruction (errata, E11); classes can still be told apart
+    by it.
+    """
+
+    def __init__(self, n_models: int, n_visible: int, size: int, generator: torch.Generator | None = None) -> None:
+        super().__init__(n_models, n_visible, size, "sigmoid", generator=generator)
+        self.repeats = 1  # and yet v enters twice
+        self.W = self.weight(size, n_visible)
+        self.W_h = self.weight(size, size)
+        self.b = self.bias(size)
+
+    def preactivation(self, v: Tensor, c: Tensor | None) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        q = project(v, self.W)  # (K, N, F)
+        return project(q * q, self.W_h, self.b), q
+
+    def decode(self, h: Tensor, carry: Tensor) -> Tensor:
+        return (carry * (h @ self.W_h)) @ self.W  # (K, N, D)
+
+
+def printed_units(n_models: int, width: int, generator: torch.Generator) -> HiddenUnits:
+    """What `energate.EnergyClassifier` builds its models from."""
+    return PrintedCovarianceUnits(n_models, width, PRINTED_SIZE, generator)
 
 
 def _svm(config: Config, device: str, seed: int) -> Any:  # noqa: ARG001

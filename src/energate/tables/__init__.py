@@ -9,8 +9,7 @@ from energate.tables.columns import (
     labels_of,
     learn_columns,
 )
-from energate.tables.loading import load_arff, load_table
-from energate.tables.reading import open_table
+from energate.tables.reading import load_arff, load_table, open_table
 
 __all__ = [
     "CategoryColumn",

@@ -7,6 +7,7 @@ fractions off, and says no line of a row that is wrong when it reads row by row.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from energate.errors import InputError
@@ -83,8 +84,13 @@ class ArffFile:
             if line.startswith("{"):
                 if not line.endswith("}"):
                     raise InputError(f"{where}: a sparse row must end with a brace; got {line[-20:]!r}.")
-                places, words = _entries(line[1:-1], where)
-                _check_places(places, n_attributes, where)
+                entries = list(_matches(_ENTRY, line[1:-1], where)) if line[1:-1].strip() else []
+                places, words = [int(entry[1]) for entry in entries], [_word(entry[2]) for entry in entries]
+                for last, place in pairwise([-1, *places]):
+                    if not last < place < n_attributes:
+                        raise InputError(
+                            f"{where}: the numbers of attributes must rise, from 0 to {n_attributes - 1}; got {place}."
+                        )
                 yield number, places, words
             else:
                 words = [_word(match[1]) for match in _matches(_VALUE, line, where)]
@@ -118,21 +124,6 @@ def _attribute(line: str, where: str) -> Attribute:
 
 def _word(word: str) -> str | None:
     return None if word == "?" else unquoted(word)
-
-
-def _entries(text: str, where: str) -> tuple[list[int], list[str | None]]:
-    found = list(_matches(_ENTRY, text, where)) if text.strip() else []
-    return [int(match[1]) for match in found], [_word(match[2]) for match in found]
-
-
-def _check_places(places: list[int], n_attributes: int, where: str) -> None:
-    last = -1
-    for place in places:
-        if not last < place < n_attributes:
-            raise InputError(
-                f"{where}: the numbers of attributes must rise, from 0 to {n_attributes - 1}; got {place}."
-            )
-        last = place
 
 
 def _matches(pattern: re.Pattern[str], text: str, where: str) -> Iterator[re.Match[str]]:

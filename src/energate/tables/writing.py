@@ -158,7 +158,10 @@ class NpzWriter(Writer):
         for group, names in self.groups.items():
             self.parts.setdefault(group, []).append(np.stack([rest.pop(name) for name in names], 1))
         for name, values in rest.items():
-            self.parts.setdefault(name, []).append(_array(values))
+            found = _array(values)
+            if found.dtype.kind == "O":
+                found = np.array([word(each) or "" for each in found.tolist()], dtype=np.str_)
+            self.parts.setdefault(name, []).append(found)
 
     def finish(self) -> None:
         found: dict[str, Any] = {name: np.concatenate(parts) for name, parts in self.parts.items()}
@@ -168,11 +171,7 @@ class NpzWriter(Writer):
 
 
 def _array(values: Any) -> Any:
-    if not isinstance(values, np.ndarray):
-        values = values.to_numpy(zero_copy_only=False)
-    if values.dtype.kind == "O":
-        return np.array([word(each) or "" for each in values.tolist()], dtype=np.str_)
-    return values
+    return values if isinstance(values, np.ndarray) else values.to_numpy(zero_copy_only=False)
 
 
 class ArffWriter(Writer):
@@ -183,7 +182,7 @@ class ArffWriter(Writer):
         self.relation, self.attributes, self.begun = relation, attributes, False
 
     def write(self, batch: Batch) -> None:
-        columns = {name: _array_of_cells(values) for name, values in batch.items()}
+        columns = {name: _array(values) for name, values in batch.items()}
         lines = []
         if not self.begun:
             lines = [
@@ -203,10 +202,6 @@ class ArffWriter(Writer):
 
     def finish(self) -> None:
         """All rows are written already."""
-
-
-def _array_of_cells(values: Any) -> Any:
-    return values if isinstance(values, np.ndarray) else values.to_numpy(zero_copy_only=False)
 
 
 def _arff_word(value: Any) -> str:

@@ -68,31 +68,10 @@ def _read(results: str | os.PathLike[str]) -> Results:
 # --- CSV -----------------------------------------------------------------------------------------------------------
 
 _COLUMNS = [
-    *(
-        "table",
-        "profile",
-        "data",
-        "system",
-        "seed",
-        "status",
-        "error",
-        "ours",
-        "published",
-        "test_error",
-        "valid_error",
-    ),
-    *(
-        "valid_error",
-        "test_log_loss",
-        "valid_log_loss",
-        "calibration_error",
-        "n_train",
-        "n_valid",
-        "n_test",
-        "test_slice",
-    ),
-    *("train", "valid", "test", "fit_seconds", "predict_seconds", "search_seconds", "device_peak_mib", "host_peak_mib"),
-    *("device", "date", "energate", "file"),
+    *("table", "profile", "data", "system", "seed", "status", "error", "ours", "published", "test_error"),
+    *("valid_error", "test_log_loss", "valid_log_loss", "calibration_error", "n_train", "n_valid", "n_test"),
+    *("test_slice", "train", "valid", "test", "fit_seconds", "predict_seconds", "search_seconds", "device_peak_mib"),
+    *("host_peak_mib", "device", "date", "energate", "file"),
 ]
 #: Columns that are there if a result has something else in them than this.
 _SOME = {"repeat": "seed", "metric": "test error", "base": "", "verdict": ""}

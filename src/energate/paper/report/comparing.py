@@ -37,17 +37,9 @@ class Row:
     def cells(self) -> list[Cell]:
         return [cell for entry in self.entries.values() for cell in entry.cells]
 
-    def standing(self, measure: str) -> Standing:
+    def standing(self, measure: str = ERROR) -> Standing:
         """Who is best in a measure: nobody, where there is none of it."""
         return self.standings.get(measure, Standing())
-
-    @property
-    def best(self) -> list[str]:
-        return self.standings[ERROR].best
-
-    @property
-    def close(self) -> dict[str, float]:
-        return self.standings[ERROR].close
 
 
 @dataclass(frozen=True)

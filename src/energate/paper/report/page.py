@@ -275,14 +275,13 @@ def _detail(comparison: Comparison, found: Sequence[Refined]) -> str:
 
 def _times(comparison: Comparison, results: Results, t: int) -> str:
     searched: dict[str, float] = {}
-    devices: dict[str, float] = {}
+    times: list[tuple[str, float]] = []
     for row in comparison.rows:
         for system, entry in row.entries.items():
             seconds, device = _search_seconds(entry, results)
             searched[system] = searched.get(system, 0.0) + seconds
-            devices[device] = devices.get(device, 0.0) + seconds
-            for cell in [*entry.cells, *entry.failed]:
-                devices[cell.device] = devices.get(cell.device, 0.0) + sum(cell.seconds.values())
+            times += [(device, seconds)]
+            times += [(cell.device, sum(cell.seconds.values())) for cell in [*entry.cells, *entry.failed]]
     rows = []
     totals = {}
     for system, label in comparison.systems.items():
@@ -302,11 +301,10 @@ def _times(comparison: Comparison, results: Results, t: int) -> str:
         for system, label, n, mean, fit, predict, search in rows
     ]
     head = ["system", "fits", "mean fit", "all fits", "all predictions", "searches", "together"]
-    by_device = "; ".join(f"{escape(name or 'unknown device')}: {duration(s)}" for name, s in sorted(devices.items()))
     return (
         f'<h3 id="time-{t}">Where the time goes</h3>'
         + table(head, body, f"Wall-clock time, summed over data sets and {comparison.repeat}s.", empty=1)
-        + f"<p>By device, with failed runs: {by_device}.{_clock(comparison, results)}</p>"
+        + f"<p>By device, with failed runs: {_by_device(times)}.{_clock(comparison, results)}</p>"
     )
 
 
@@ -315,12 +313,16 @@ def _clock(comparison: Comparison, results: Results) -> str:
     runs = [run for run in results.runs if run.table == comparison.name]
     if not runs:
         return ""
+    clock = _by_device([(run.device, run.seconds) for run in runs])
+    return f" By the clock, up to {max(run.jobs for run in runs)} tasks at a time: {clock}."
+
+
+def _by_device(times: Sequence[tuple[str, float]]) -> str:
+    """Seconds summed over devices, in words."""
     devices: dict[str, float] = {}
-    for run in runs:
-        devices[run.device] = devices.get(run.device, 0.0) + run.seconds
-    clock = "; ".join(f"{escape(name)}: {duration(seconds)}" for name, seconds in sorted(devices.items()))
-    most = max(run.jobs for run in runs)
-    return f" By the clock, up to {most} tasks at a time: {clock}."
+    for device, seconds in times:
+        devices[device] = devices.get(device, 0.0) + seconds
+    return "; ".join(f"{escape(name or 'unknown device')}: {duration(s)}" for name, s in sorted(devices.items()))
 
 
 def _search_seconds(entry: Entry, results: Results) -> tuple[float, str]:

@@ -7,7 +7,7 @@ give the same bytes.  Each gallery is empty where the results have nothing to dr
 import base64
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -205,9 +205,19 @@ def _confusion(counts: NDArray[np.int64], classes: list[str]) -> str:
     return table(["true \\ predicted", *classes], rows, name="confusion")
 
 
+def _firsts(comparison: Comparison, row: Row, part: str) -> Iterator[tuple[str, Cell]]:
+    """The name of each system that has a part, and its first cell with that."""
+    for system, entry in row.entries.items():
+        yield from ((comparison.systems[system], cell) for cell in [c for c in entry.cells if getattr(c, part)][:1])
+
+
 def reliabilities(comparison: Comparison, row: Row) -> str:
     """A reliability diagram for each system that has probabilities: of the predicted class, or of every label."""
-    has_labels = any(cell.has_labels for cell in row.cells)
+    what, over, of = "the prediction is right", "confidence", "rows"
+    drawn = "Accuracy over confidence of the predicted class."
+    if any(cell.has_labels for cell in row.cells):
+        what, over, of = "a label is there", "probability", "labels"
+        drawn = "How often labels are there, over their predicted probability."
     figures = []
     for system, entry in row.entries.items():
         found = [cell.reliability for cell in entry.cells if cell.reliability is not None]
@@ -216,15 +226,7 @@ def reliabilities(comparison: Comparison, row: Row) -> str:
             continue
         ece = [bins.ece for bins in found if bins.ece is not None]
         name = comparison.systems[system] + (f": calibration error {with_spread(ece)} %" if ece else "")
-        if has_labels:
-            about = f"{name}. How often labels are there, over their predicted probability."
-            figures.append(figure(name, reliability_chart(_pool(found), about, "probability")))
-        else:
-            about = f"{name}. Accuracy over confidence of the predicted class."
-            figures.append(figure(name, reliability_chart(_pool(found), about)))
-    what, over, of = "the prediction is right", "confidence", "rows"
-    if has_labels:
-        what, over, of = "a label is there", "probability", "labels"
+        figures.append(figure(name, reliability_chart(_pool(found), f"{name}. {drawn}", over)))
     note = (
         f"<p>Upwards: how often {what}, in percent; on the dashed line it is so as often as the system "
         f"says. All {comparison.repeat}s together; a dot for every tenth of {over}, larger where there are more "
@@ -250,12 +252,11 @@ def _pool(found: list[Reliability]) -> Reliability:
 def energies(comparison: Comparison, row: Row) -> str:
     """Histograms of energies, for each system that has them."""
     figures = []
-    for system, entry in row.entries.items():
-        cell = next((cell for cell in entry.cells if cell.energies is not None), None)
-        if cell is not None and cell.energies is not None:
-            name = f"{comparison.systems[system]}, {cell.repeat} {cell.seed}"
-            about = f"{name}: histogram of relative energies of test rows under their own class and under the others."
-            figures.append(figure(name, energy_chart(cell.energies, about)))
+    for system, cell in _firsts(comparison, row, "energies"):
+        assert cell.energies is not None
+        name = f"{system}, {cell.repeat} {cell.seed}"
+        about = f"{name}: histogram of relative energies of test rows under their own class and under the others."
+        figures.append(figure(name, energy_chart(cell.energies, about)))
     note = (
         "<p>Filled: under the own class. Outline: under the other classes. Each with an area of one; "
         "the less they overlap, the better.</p>"
@@ -266,10 +267,9 @@ def energies(comparison: Comparison, row: Row) -> str:
 def filters(comparison: Comparison, row: Row) -> str:
     """The weights of units as pictures."""
     figures = []
-    for system, entry in row.entries.items():
-        cell = next((cell for cell in entry.cells if cell.filters), None)
-        for kind, images in (cell.filters or {}).items() if cell else ():
-            name = f"{comparison.systems[system]}: {kind} filters"
+    for system, cell in _firsts(comparison, row, "filters"):
+        for kind, images in (cell.filters or {}).items():
+            name = f"{system}: {kind} filters"
             drawn = sheet(images.pixels[:_MOST_FILTERS])
             zoom = max(1, min(4, round(380 / drawn.shape[1])))
             figures.append(figure(name, picture(drawn, f"{name}, as pictures", zoom=zoom, signed=True)))
@@ -280,26 +280,22 @@ def filters(comparison: Comparison, row: Row) -> str:
 def curves(comparison: Comparison, row: Row) -> str:
     """What was measured during training, of the first seed that has it."""
     blocks = []
-    for system, entry in row.entries.items():
-        cell = next((cell for cell in entry.cells if cell.curves), None)
+    for system, cell in _firsts(comparison, row, "curves"):
         figures = []
-        for phase, curve in cell.curves.items() if cell else ():
+        for phase, curve in cell.curves.items():
             for kind, values in (("loss", curve.loss), ("validation", curve.validation)):
-                about = f"{comparison.systems[system]}, {phase}: {kind} by epoch."
+                about = f"{system}, {phase}: {kind} by epoch."
                 chart = curve_chart(curve.epoch, values, about) if values else ""
                 figures += [figure(f"{phase}: {kind}", chart)] if chart else []
-        if figures and cell:
-            blocks.append(f"<h4>{escape(comparison.systems[system])}, seed {cell.seed}</h4>{tiles(figures)}")
+        if figures:
+            blocks.append(f"<h4>{escape(system)}, seed {cell.seed}</h4>{tiles(figures)}")
     return "".join(blocks)
 
 
 def mistakes(comparison: Comparison, row: Row) -> str:
     """Test rows that were given to the wrong class."""
     blocks = []
-    for system, entry in row.entries.items():
-        cell = next((cell for cell in entry.cells if cell.mistakes), None)
-        if cell is None:
-            continue
+    for system, cell in _firsts(comparison, row, "mistakes"):
         figures = []
         for mistake in (cell.mistakes or [])[:_MOST_MISTAKES]:
             sure = "" if mistake.confidence is None else f" ({100 * mistake.confidence:.0f} %)"
@@ -307,7 +303,7 @@ def mistakes(comparison: Comparison, row: Row) -> str:
             about = f"test row {mistake.row}: {mistake.true}, taken for {mistake.predicted}"
             image = "" if mistake.pixels is None else picture(mistake.pixels, about, zoom=_zoom(mistake.pixels.shape))
             figures.append(figure(name if image else f"row {mistake.row}: {name}", image, below=True))
-        title = f"{comparison.systems[system]}, {cell.repeat} {cell.seed}"
+        title = f"{system}, {cell.repeat} {cell.seed}"
         blocks.append(f"<h4>{escape(title)}</h4>{tiles(figures, small=True)}")
     return "".join(blocks)
 
@@ -324,10 +320,9 @@ def _seeds(cells: list[Cell]) -> str:
 def covariances(comparison: Comparison, row: Row) -> str:
     """Which labels go together: the true ones beside the predicted probabilities of each system, on one scale."""
     groups: dict[tuple[str, ...], list[tuple[Cell, Covariance]]] = {}
-    for entry in row.entries.values():
-        cell = next((cell for cell in entry.cells if cell.covariance is not None), None)
-        if cell is not None and cell.covariance is not None:
-            groups.setdefault(tuple(cell.covariance.labels), []).append((cell, cell.covariance))
+    for _, cell in _firsts(comparison, row, "covariance"):
+        assert cell.covariance is not None
+        groups.setdefault(tuple(cell.covariance.labels), []).append((cell, cell.covariance))
     blocks = []
     for labels, found in groups.items():
         cell, first = found[0]
