@@ -217,9 +217,9 @@ def show(
     if picture is not None and picture.suffix.lower() not in (".png", ".pdf", ".svg"):
         raise InputError(f"A picture must be a .png, .pdf or .svg file; got {str(picture)!r}.")
     options = {"n_rows": rows, "n_columns": columns, "transpose": transpose, "seed": seed}
-    from energate.tables.writing import KINDS
+    from energate.tables.writing import ENDINGS
 
-    if Path(name).suffix.lower() in KINDS:
+    if Path(name).suffix.lower() in ENDINGS:
         _show_table(Path(name), target, shape, picture, options)
         return
     from energate.datasets import describe_dataset

@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 UnitsBuilder = Callable[[int, int, torch.Generator], HiddenUnits | Sequence[HiddenUnits]]
 ROWS_PER_CHUNK = 8192
 LEAST_SPREAD = 0.125  # of the range of a column
-KINDS = ("mean", "covariance", "mean-covariance")
+UNIT_KINDS = ("mean", "covariance", "mean-covariance")
 MIN_VALID_ROWS, MIN_CLASS_ROWS = 10, 5  # with fewer, in all or of a class, there is no validation split
 
 
@@ -255,8 +255,8 @@ def build_units(estimator: Any, n_models: int, width: int, auto: int, generator:
     if callable(kind):
         built = kind(n_models, width, generator)
         return list(built) if isinstance(built, Iterable) and not isinstance(built, HiddenUnits) else [built]
-    if kind not in KINDS:
-        raise InputError(f"`units` must be one of {', '.join(KINDS)}, or a function; got {kind!r}.")
+    if kind not in UNIT_KINDS:
+        raise InputError(f"`units` must be one of {', '.join(UNIT_KINDS)}, or a function; got {kind!r}.")
     n_hidden, n_factors = default_size(estimator.n_hidden, auto), default_size(estimator.n_factors, auto)
     groups: list[HiddenUnits] = []
     if kind != "covariance":

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from energate.files import written_whole
 
-SCHEMA = 1  # the version of the files
+CELL_SCHEMA = 1  # the version of the files
 _LARGEST_FILE, _LONGEST_TEXT = 64 * 2**20, 2000
 _MOST_CLASSES, _MOST_LABELS = 100, 60
 _REPEATS = ("seed", "split")
@@ -259,7 +259,7 @@ def as_json(cell: Cell) -> dict[str, Any]:
     }
     keys = _HEAD if cell.failed else (*_HEAD, *(_OF_LABELS if cell.repeat == "split" else _OF_CLASSES))
     kept = [key for key in keys if key not in _SPARED or values[key] != _SPARED[key]]
-    return {"schema": SCHEMA, **{key: written(values[key]) for key in kept}}
+    return {"schema": CELL_SCHEMA, **{key: written(values[key]) for key in kept}}
 
 
 def written(value: Any) -> Any:
@@ -321,7 +321,7 @@ def write_cell(path: Path, cell: Cell) -> None:
 
 def write_search(path: Path, search: Search) -> None:
     """Write the file of a search."""
-    write_json(path, {"schema": SCHEMA, **written(search)})
+    write_json(path, {"schema": CELL_SCHEMA, **written(search)})
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -599,7 +599,7 @@ _BY_NAME: dict[str, Callable[[Any, str], Any]] = {
 # --- reading: whole files ----------------------------------------------------------------------------------------
 
 
-def load(path: Path) -> dict[str, Any]:
+def read_file(path: Path) -> dict[str, Any]:
     """The content of a file of results, of this version."""
     try:
         size = path.stat().st_size
@@ -614,8 +614,8 @@ def load(path: Path) -> dict[str, Any]:
         raise UnfitError(f"larger than {_LARGEST_FILE // 2**20} MiB")
     if not isinstance(content, dict) or "schema" not in content:
         raise UnfitError("not a result of an experiment (no `schema`)")
-    if isinstance(content["schema"], bool) or content["schema"] != SCHEMA:
-        raise UnfitError(f"written by another version (`schema` must be {SCHEMA}); run that experiment again")
+    if isinstance(content["schema"], bool) or content["schema"] != CELL_SCHEMA:
+        raise UnfitError(f"written by another version (`schema` must be {CELL_SCHEMA}); run that experiment again")
     return content
 
 
@@ -626,14 +626,14 @@ def _no_constant(word: str) -> None:
 def find_cell(path: Path) -> Cell | None:
     """The cell in a file; None where there is none that can be read."""
     with suppress(UnfitError):
-        return read_cell(load(path), [])
+        return read_cell(read_file(path), [])
     return None
 
 
 def find_search(path: Path) -> Search | None:
     """The search in a file; None where there is none that can be read."""
     with suppress(UnfitError):
-        return read_search(load(path))
+        return read_search(read_file(path))
     return None
 
 

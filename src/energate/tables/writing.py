@@ -14,7 +14,7 @@ from energate.tables.arff import Attribute, quoted
 from energate.tables.columns import word
 from energate.tables.reading import SEPARATORS, Batch, Source
 
-KINDS = (*SEPARATORS, ".parquet", ".npz", ".arff")
+ENDINGS = (*SEPARATORS, ".parquet", ".npz", ".arff")
 #: of a number that a model computes, these digits are the same whatever the batch and the machine
 DIGITS = 10
 
@@ -43,7 +43,7 @@ class Writer(ABC):
 
 def check_kind(path: Path) -> None:
     """Refuse a file that no writer is for."""
-    if path.suffix.lower() not in KINDS:
+    if path.suffix.lower() not in ENDINGS:
         raise InputError(f"The output must be a .csv, .tsv, .parquet, .npz or .arff file, or -; got {path.name!r}.")
 
 

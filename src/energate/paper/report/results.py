@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from energate.errors import InputError
-from energate.paper.cell import Cell, Run, Search, UnfitError, load, read_cell, read_runs, read_search, text
+from energate.paper.cell import Cell, Run, Search, UnfitError, read_cell, read_file, read_runs, read_search, text
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ def read_results(results: Any) -> Results:
     for path in sorted(folder.rglob("*.json"), key=lambda path: path.relative_to(folder).as_posix()):
         name = text(path.relative_to(folder).as_posix(), "its name")
         try:
-            content = load(path)
+            content = read_file(path)
             if path.name == "search.json":
                 found.searches[str(path.parent)] = read_search(content)
                 continue
