@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -235,6 +236,37 @@ def auto_epochs(epochs: int | str, n_steps: int, wanted: int, least: int, most: 
     if isinstance(epochs, str) or int(epochs) != epochs:
         raise InputError(f"A number of epochs must be a whole number or 'auto'; got {epochs!r}.")
     return int(epochs)
+
+
+def whole_number(estimator: Any, name: str, least: int, other: str = "") -> int:
+    """A parameter that must be a whole number."""
+    value = getattr(estimator, name)
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise InputError(f"`{name}` must be a whole number of at least {least}{other}; got {value!r}.")
+    return int(value)
+
+
+def epochs_of(estimator: Any, name: str, n_steps: int) -> int:
+    """A number of epochs; ``"auto"`` is enough for some thousand steps, within limits."""
+    if getattr(estimator, name) == "auto":
+        return auto_epochs("auto", n_steps, 2000, 40)
+    return whole_number(estimator, name, 0, " or 'auto'")
+
+
+def at_least_0(estimator: Any, name: str) -> float:
+    """A parameter that must be a number of at least 0."""
+    value = getattr(estimator, name)
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < math.inf:
+        raise InputError(f"`{name}` must be a number of at least 0; got {value!r}.")
+    return float(value)
+
+
+def fraction_of(estimator: Any, name: str) -> float:
+    """A parameter that must be at least 0 and below 1."""
+    value = getattr(estimator, name)
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < 1:
+        raise InputError(f"`{name}` must be a number of at least 0 and below 1; got {value!r}.")
+    return float(value)
 
 
 def default_size(size: int | str, auto: int) -> int:

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
-from energate.estimators.edge import Array, LikingMixin, any_class, check_choices, in_chunks
-from energate.estimators.network import Network, NetworkClassifier, fraction_of, whole_number
+from energate.estimators.edge import Array, LikingMixin, any_class, check_choices, fraction_of, in_chunks, whole_number
+from energate.estimators.network import Network, NetworkClassifier
 from energate.estimators.progress import Reporter
 from energate.training import corrupt
 from energate.units import NetworkUnits

@@ -17,7 +17,6 @@ from torch.nn import functional as F
 from energate.errors import InputError
 from energate.estimators import edge
 from energate.estimators.edge import SCALINGS, Array, Estimator, LabelsMixin, in_chunks
-from energate.estimators.network import fraction_of, whole_number
 from energate.estimators.progress import reporting, with_callbacks
 from energate.training import Batches, History, Stage, corrupt, row_batches
 
@@ -166,9 +165,9 @@ class LabelMLP(LabelsMixin, Estimator):
 
     def _check_parameters(self) -> None:
         for name in ("n_hidden", "n_layers", "n_members", "batch_size", "n_iter_no_change"):
-            whole_number(self, name, 0 if name == "n_layers" else 1)
+            edge.whole_number(self, name, 0 if name == "n_layers" else 1)
         for name in ("dropout", "input_dropout", "validation_fraction"):
-            fraction_of(self, name)
+            edge.fraction_of(self, name)
         if self.early_stopping and not self.validation_fraction:
             raise InputError("`validation_fraction` must be above 0; use early_stopping=False to hold no rows out.")
         edge.check_choices(self, scaling=SCALINGS)

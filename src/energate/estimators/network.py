@@ -1,10 +1,9 @@
-"""A torch network, trained by cross-entropy, as a scikit-learn classifier; and numbers that parameters must be."""
+"""A torch network, trained by cross-entropy, as a scikit-learn classifier."""
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import torch
@@ -21,7 +20,6 @@ from energate.training import History, Stage, row_batches
 from energate.training.classes import LabelledRows
 
 MONITORS = ("log_loss", "error")
-WANTED_STEPS, LEAST_EPOCHS = 2000, 40
 
 
 class Network(nn.Module, ABC):
@@ -101,7 +99,7 @@ class NetworkClassifier(ClassifierMixin, Estimator, ABC):  # type: ignore[misc]
         self.scaler_ = SCALINGS[self.scaling](given.train.X, given.train.weight)
         train, valid = given.tensors(self.scaler_, edge.resolve_device(self.device))
         n_steps = math.ceil(len(train.v) / self.batch_size)
-        n_epochs = self._epochs_before(n_steps) + epochs_of(self, "max_epochs", n_steps)
+        n_epochs = self._epochs_before(n_steps) + edge.epochs_of(self, "max_epochs", n_steps)
         with reporting(self, n_epochs, X, y) as report:
             network = self._start(train.v, len(self.classes_), given.seed, report)
             self._train(network, train, valid, given.seed, report)
@@ -112,9 +110,9 @@ class NetworkClassifier(ClassifierMixin, Estimator, ABC):  # type: ignore[misc]
 
     def _check_parameters(self) -> None:
         edge.check_choices(self, scaling=SCALINGS, monitor=MONITORS)
-        whole_number(self, "batch_size", 1)
-        whole_number(self, "n_iter_no_change", 1)
-        if not fraction_of(self, "validation_fraction") > 0:
+        edge.whole_number(self, "batch_size", 1)
+        edge.whole_number(self, "n_iter_no_change", 1)
+        if not edge.fraction_of(self, "validation_fraction") > 0:
             raise InputError("`validation_fraction` must be above 0; use early_stopping=False to hold no rows out.")
 
     def _train(
@@ -125,11 +123,11 @@ class NetworkClassifier(ClassifierMixin, Estimator, ABC):  # type: ignore[misc]
         def loss(batch: Tensor) -> Tensor:
             return F.cross_entropy(network(train.v[batch], noise), train.labels[batch])
 
-        epochs = epochs_of(self, "max_epochs", math.ceil(len(train.v) / self.batch_size))
+        epochs = edge.epochs_of(self, "max_epochs", math.ceil(len(train.v) / self.batch_size))
         how = self.learning_rate, self.weight_decay, self._OPTIMIZER, self._SCHEDULE, self.n_iter_no_change
         validate = None if valid is None else self._validation(network, valid.v, valid.labels)
-        groups = network.groups(self.learning_rate)
-        self._minimise(Stage("fine-tune", epochs, *how), loss, groups, train.v, seed, report, validate)
+        batches, groups = row_batches(len(train.v), self.batch_size, seed, train.v.device), network.groups(how[0])
+        self.history_["fine-tune"] = Stage("fine-tune", epochs, *how).run(loss, groups, batches, validate, report)
 
     def _validation(self, network: Network, rows: Tensor, labels: Tensor) -> Callable[[], Tensor]:
         def validate() -> Tensor:
@@ -141,20 +139,6 @@ class NetworkClassifier(ClassifierMixin, Estimator, ABC):  # type: ignore[misc]
             return (wrong + log_loss / (1 + log_loss)) / len(labels)  # less than one error more
 
         return validate
-
-    def _minimise(
-        self,
-        stage: Stage,
-        loss: Callable[[Tensor], Tensor],
-        parameters: Iterable[Tensor] | Iterable[dict[str, Any]],
-        rows: Tensor,
-        seed: int,
-        report: Reporter,
-        validate: Callable[[], Tensor] | None = None,
-    ) -> None:
-        """One stage of training on batches of the numbers of the rows."""
-        batches = row_batches(len(rows), self.batch_size, seed, rows.device)
-        self.history_[stage.name] = stage.run(loss, parameters, batches, validate, report)
 
     # --- scoring -----------------------------------------------------------------------------------
 
@@ -179,34 +163,3 @@ class NetworkClassifier(ClassifierMixin, Estimator, ABC):  # type: ignore[misc]
         """The most probable class of each row: (n,)."""
         best = self._logits(X).argmax(1)
         return self.classes_[best]
-
-
-def whole_number(estimator: Any, name: str, least: int, other: str = "") -> int:
-    """A parameter that must be a whole number."""
-    value = getattr(estimator, name)
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise InputError(f"`{name}` must be a whole number of at least {least}{other}; got {value!r}.")
-    return int(value)
-
-
-def epochs_of(estimator: Any, name: str, n_steps: int) -> int:
-    """A number of epochs; ``"auto"`` is enough for some thousand steps, within limits."""
-    if getattr(estimator, name) == "auto":
-        return edge.auto_epochs("auto", n_steps, WANTED_STEPS, LEAST_EPOCHS)
-    return whole_number(estimator, name, 0, " or 'auto'")
-
-
-def at_least_0(estimator: Any, name: str) -> float:
-    """A parameter that must be a number of at least 0."""
-    value = getattr(estimator, name)
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < math.inf:
-        raise InputError(f"`{name}` must be a number of at least 0; got {value!r}.")
-    return float(value)
-
-
-def fraction_of(estimator: Any, name: str) -> float:
-    """A parameter that must be at least 0 and below 1."""
-    value = getattr(estimator, name)
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < 1:
-        raise InputError(f"`{name}` must be a number of at least 0 and below 1; got {value!r}.")
-    return float(value)

@@ -62,14 +62,14 @@ class Reporter:
 
     def __call__(self, stage: str, progress: Progress) -> bool:
         """Tell of an epoch, as `energate.training.Listener`."""
+        best = "" if progress.best is None else f", best validation loss {float(progress.best.min()):.4f}"
+        loss = float(progress.history.loss[-1].mean())
+        line = f"[{stage}] epoch {progress.epoch}/{progress.n_epochs}, loss {loss:.4f}{best}"
+        stop = self.tell(f"{stage} epoch", line)
         watcher = _WATCHER.get()
         if watcher is not None:
             watcher(stage, progress)
-        best = "" if progress.best is None else f", best validation loss {float(progress.best.min()):.4f}"
-        loss = float(progress.history.loss[-1].mean())
-        return self.tell(
-            f"{stage} epoch", f"[{stage}] epoch {progress.epoch}/{progress.n_epochs}, loss {loss:.4f}{best}"
-        )
+        return stop
 
     def tell(self, task: str, line: str) -> bool:
         """Tell of a part that is done, by its name and in a line for people; whether somebody asks to stop."""

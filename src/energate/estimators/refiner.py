@@ -17,7 +17,6 @@ from energate.estimators import edge
 from energate.estimators.bases import all_scores, calibrated, fit_with_unseen_scores, label_scores, varying
 from energate.estimators.edge import SCALINGS, Array, Estimator, Gain, LabelsMixin
 from energate.estimators.mlp import LabelMLP
-from energate.estimators.network import whole_number
 from energate.estimators.progress import Reporter, reporting, with_callbacks
 from energate.measures import log_loss, standard_error
 from energate.training import History
@@ -155,7 +154,7 @@ class EnergyRefiner(LabelsMixin, Estimator):
         if self.prefit and self.base is None:
             raise InputError("prefit=True needs a fitted `base`; got None.")
         for name, least in {"cv": 2, "n_neighbours": 0, "max_epochs": 0, "batch_size": 1}.items():
-            whole_number(self, name, least)
+            edge.whole_number(self, name, least)
         share: Any = self.validation_fraction
         if isinstance(share, bool) or not isinstance(share, Real) or not 0 < float(share) < 1:
             raise InputError(f"`validation_fraction` must be between 0 and 1; got {share!r}.")

@@ -14,8 +14,17 @@ from torch.nn import functional as F
 
 from energate.activations import as_activation
 from energate.errors import InputError
-from energate.estimators.edge import SCALINGS, Array, draw_seed, in_chunks, resolve_device
-from energate.estimators.network import at_least_0, epochs_of, fraction_of, whole_number
+from energate.estimators.edge import (
+    SCALINGS,
+    Array,
+    at_least_0,
+    draw_seed,
+    epochs_of,
+    fraction_of,
+    in_chunks,
+    resolve_device,
+    whole_number,
+)
 from energate.estimators.progress import Reporter
 from energate.paper.baselines.shared import LabelClassifier, check_objective, distinct, shares
 from energate.training import History, minimise, row_batches

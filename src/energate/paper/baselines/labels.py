@@ -20,8 +20,7 @@ from sklearn.utils import check_random_state
 
 from energate.errors import InputError
 from energate.estimators.bases import varying
-from energate.estimators.edge import Array
-from energate.estimators.network import whole_number
+from energate.estimators.edge import Array, whole_number
 from energate.paper.baselines.shared import SeparateLabels, check_above_0, scaler_of, shares
 
 MAX_ITER = 2000  # of logistic regressions, which end long before that on scaled columns

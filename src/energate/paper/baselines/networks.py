@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from energate.activations import as_activation
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
-from energate.estimators.network import Network, NetworkClassifier, at_least_0, epochs_of, fraction_of, whole_number
+from energate.estimators.edge import at_least_0, epochs_of, fraction_of, whole_number
+from energate.estimators.network import Network, NetworkClassifier
 from energate.estimators.progress import Reporter
-from energate.training import Stage, corrupt
+from energate.training import Stage, corrupt, row_batches
 from energate.units import GatedUnits, MeanUnits
 
 LEAST_MEAN = 0.02  # and at most 1 less that: the log-odds of columns that are always 0 or 1 are infinite
@@ -150,8 +151,9 @@ class StackedAutoencoderClassifier(NetworkClassifier):
             return error + l1 * units.W.abs().sum() if l1 else error
 
         epochs = epochs_of(self, "pretrain_epochs", math.ceil(len(rows) / self.batch_size))
+        batches = row_batches(len(rows), self.batch_size, seed, rows.device)
         how = Stage(stage, epochs, self.pretrain_learning_rate)
-        self._minimise(how, loss, model.parameters(), rows, seed, report)
+        self.history_[stage] = how.run(loss, model.parameters(), batches, listener=report)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

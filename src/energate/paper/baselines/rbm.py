@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from energate.errors import InputError
-from energate.estimators.network import Network, NetworkClassifier, at_least_0, epochs_of, fraction_of, whole_number
+from energate.estimators.edge import at_least_0, epochs_of, fraction_of, whole_number
+from energate.estimators.network import Network, NetworkClassifier
 from energate.estimators.progress import Reporter
 from energate.paper.baselines.networks import Perceptron, start_at_mean
 from energate.rbm import RBM
-from energate.training import Stage
+from energate.training import Stage, row_batches
 from energate.units import MeanUnits
 
 ACTIVITY_SHARE = 0.05  # of the newest batch in the running mean of the hidden units
@@ -127,7 +128,8 @@ class RBMClassifier(NetworkClassifier):
         loss = self._contrastive_divergence(rbm, units, train, seed)
         epochs = epochs_of(self, "pretrain_epochs", math.ceil(len(train) / self.batch_size))
         stage = Stage("pretrain", epochs, rate, optimizer="sgd", schedule="cosine")
-        self._minimise(stage, loss, rbm.parameters(), train, seed, report)
+        batches = row_batches(len(train), self.batch_size, seed, train.device)
+        self.history_["pretrain"] = stage.run(loss, rbm.parameters(), batches, listener=report)
         sizes, rates = [train.shape[1], self.n_hidden, n_classes], [0.0, self.dropout]
         network = Perceptron(sizes, "sigmoid", generator, rates).to(train.device)
         if self.history_["pretrain"].loss:

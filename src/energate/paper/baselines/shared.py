@@ -15,8 +15,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from energate.errors import InputError
-from energate.estimators.edge import Array
-from energate.estimators.network import whole_number
+from energate.estimators.edge import Array, whole_number
 
 SCALERS = {"unit": MinMaxScaler, "standard": StandardScaler, "none": FunctionTransformer}
 OBJECTIVES = ("hamming", "subset")
