@@ -215,8 +215,9 @@ def test_list_says_when_the_folder_is_none(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_files_that_list_looks_for_are_those_that_load_reads() -> None:
     def files(recipe: Any) -> set[str]:
-        text = inspect.getsource(recipe)
-        calls = {"_mnist(folder)": "mnist.npz", "_photographs(folder)": "natural_images20.npz"}
+        text = inspect.getsource(getattr(recipe, "func", recipe)) + repr(getattr(recipe, "args", "")).replace("'", '"')
+        digits, photographs = "mnist.npz", "natural_images20.npz"
+        calls = {"_mnist(folder)": digits, "_drawn(folder, seed)": digits, "_photographs(folder)": photographs}
         return set(re.findall(r'"(\w+\.npz)"', text)) | {file for key, file in calls.items() if key in text}
 
     for recipe in (*suite.FROM_FOLDER.values(), *suite.GENERATED.values()):

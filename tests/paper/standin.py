@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from energate.datasets import Dataset
-from energate.paper import Summary, plan, work
+from energate.paper import Summary, plan, spaces, work
 from energate.paper import run as run_table
 from energate.paper.cell import Attempt
 from energate.paper.plan import Profile, Table
@@ -151,7 +151,7 @@ def install(
         set_item(plan.PROFILES, profile.name, profile)
     for name, system in systems.items():
         set_item(CLASS_SYSTEMS, name, system.system())
-    set_attr(work, "space", space)
+    set_attr(spaces, "space", space)
     set_attr(work, "load", load)
 
 

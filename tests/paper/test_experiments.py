@@ -19,7 +19,7 @@ from energate.paper import TABLES, run, work
 from energate.paper import systems as columns
 from energate.paper.cell import Attempt, write_json, written
 from energate.paper.plan import PROFILES
-from energate.paper.spaces import PRINTED_SIZE, VARIANTS, space, variant_of
+from energate.paper.spaces import PRINTED_SIZE, VARIANTS, configuration, space, variant_of
 from energate.paper.systems import CLASS_SYSTEMS, SYSTEMS, Parts, PrintedCovarianceUnits, choose, printed_units
 
 # --- the tables ---------------------------------------------------------------------------------------------------
@@ -326,25 +326,25 @@ def test_variants_take_over_what_the_first_table_chose(tmp_path: Path) -> None:
     search["trials"] = [{"config": config} for config in configs]
     write_json(tmp_path / "table1/convex/aes/search.json", search)
     for variant, changes in VARIANTS.items():
-        found = work.configuration(tmp_path, "ablation", "convex", f"aes-{variant}", full)
+        found = configuration(tmp_path, "ablation", "convex", f"aes-{variant}", full)
         assert found == {**configs[4], **changes}
     for other in ({"profile": "quick"}, {"space": configs[:-1]}):
         write_json(tmp_path / "table1/convex/aes/search.json", search | other)
         with pytest.raises(InputError, match="First run"):
-            work.configuration(tmp_path, "ablation", "convex", "aes-hybrid", full)
+            configuration(tmp_path, "ablation", "convex", "aes-hybrid", full)
 
 
 def test_a_quick_ablation_needs_no_search(tmp_path: Path) -> None:
     quick = PROFILES["quick"]
     for variant, changes in VARIANTS.items():
-        found = work.configuration(tmp_path, "ablation", "digits", f"caes-{variant}", quick)
+        found = configuration(tmp_path, "ablation", "digits", f"caes-{variant}", quick)
         assert found == {**space("caes", "digits", False)[0], **changes}
 
 
 def test_digits_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = {**TINY, "n_members": 1}
     spaces = {"svm": [{"C": 10.0, "gamma": "scale"}], "gsm": [{"n_hidden": 8, "n_factors": 8, "max_epochs": 2}]}
-    monkeypatch.setattr(work, "space", lambda system, data, search: spaces.get(system, [small]))
+    monkeypatch.setattr("energate.paper.spaces.space", lambda system, data, search: spaces.get(system, [small]))
     systems = ["svm", "gsm", "mcaes"]
     summary = run("table1", data=["digits"], systems=systems, results=tmp_path, device="cpu", show=lambda event: None)
     assert (summary.n_done, summary.failed) == (3, [])

@@ -136,7 +136,7 @@ def test_the_test_rows_are_seen_by_nobody(monkeypatch: pytest.MonkeyPatch) -> No
     real = Counted.fit
     monkeypatch.setattr(Counted, "fit", lambda self, X, Y: (seen.append(X), real(self, X, Y))[1])
     monkeypatch.setitem(LABEL_SYSTEMS, "mlp", System(lambda config, device, seed: Counted()))
-    monkeypatch.setattr(work, "label_space", lambda name, data, search: [{}, {}])  # a search
+    monkeypatch.setattr("energate.paper.spaces.label_space", lambda name, data, search: [{}, {}])  # a search
     data = small()
     split = Split(data, "correlated", 3, "cpu", search=True)
     split.cell("mlp")
@@ -148,7 +148,7 @@ def test_the_test_rows_are_seen_by_nobody(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_configuration_that_cannot_be_fitted_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     configs = [{"k": 100_000}, {"k": 5}]
-    monkeypatch.setattr(work, "label_space", lambda name, data, search: configs)
+    monkeypatch.setattr("energate.paper.spaces.label_space", lambda name, data, search: configs)
     split = Split(small(), "correlated", 0, "cpu", search=True)
     cell = split.cell("mlknn")
     assert (cell["config"], cell["chosen"]) == ({"k": 5}, 1)

@@ -108,14 +108,16 @@ def test_another_space_is_run_again_and_another_profile_refused(
     only: dict[str, Any] = {"data": ["one"], "systems": ["centre"]}
     run(tmp_path, profile="search", **only)
     calls(systems)
-    monkeypatch.setattr(work, "space", lambda system, data, search: [*CONFIGS, {"sharpness": 0.01}])
+    monkeypatch.setattr("energate.paper.spaces.space", lambda system, data, search: [*CONFIGS, {"sharpness": 0.01}])
     # The search is done anew; as it chooses what it chose before, the cells stay.
     assert counts(run(tmp_path, profile="search", **only)) == (0, 2, 0, 0)
     assert calls(systems) == {"centre": ["search"]}
-    monkeypatch.setattr(work, "space", lambda system, data, search: [{"sharpness": 0.3}, {"sharpness": 0.2}])
+    monkeypatch.setattr(
+        "energate.paper.spaces.space", lambda system, data, search: [{"sharpness": 0.3}, {"sharpness": 0.2}]
+    )
     assert counts(run(tmp_path, profile="search", **only)) == (2, 0, 0, 0)
     assert calls(systems) == {"centre": ["search", "seed 0", "seed 1"]}
-    monkeypatch.setattr(work, "space", lambda system, data, search: [{"sharpness": 0.3}])
+    monkeypatch.setattr("energate.paper.spaces.space", lambda system, data, search: [{"sharpness": 0.3}])
     with pytest.raises(InputError, match=r"seed0\.json is a result of the profile 'search'; 'fixed' would replace it"):
         run(tmp_path, profile="fixed", **only)
     assert calls(systems) == {}

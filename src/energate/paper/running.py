@@ -26,7 +26,7 @@ from rich.progress import (
 
 from energate.errors import InputError
 from energate.estimators.edge import resolve_device
-from energate.paper import work
+from energate.paper import spaces, work
 from energate.paper.cell import Cell, Run, find_cell, note_run, place_of
 from energate.paper.plan import PROFILES, TABLES, Profile, Table
 from energate.paper.systems import FAMILIES, SYSTEMS
@@ -169,10 +169,10 @@ class Agenda:
 
     def _next(self, data: str, system: str) -> list[Task]:
         """The search, or the seeds that are left once it is done."""
-        config = work.configuration(self.results, self.table.name, data, system, self.profile)
+        config = spaces.configuration(self.results, self.table.name, data, system, self.profile)
         if config is None:
             return [Task("search", data, system)]
-        wanted = work.as_json(config)
+        wanted = spaces.as_json(config)
         found = ((seed, self._finished(data, system, seed)) for seed in range(self._n_seeds(system)))
         return [Task("cell", data, system, seed) for seed, cell in found if cell is None or cell.config != wanted]
 
@@ -205,7 +205,7 @@ class Agenda:
         done = sum(self._label_cell_done(task.data, part, task.seed) for part in task.parts)
         self.summary.n_done += done
         self.summary.n_failed += self._n_cells_of(task) - done
-        self.summary.failed.append(f"{task}: {error}")
+        self.summary.failed.append(f"{words_of(task)}: {error}")
 
     def _n_cells_of(self, task: Task) -> int:
         """How many cells cannot be had without a task."""
@@ -217,6 +217,12 @@ class Agenda:
 def n_cells_of(task: Task) -> int:
     """How many cells a task makes."""
     return len(task.parts) if task.kind == "labels" else int(task.kind == "cell")
+
+
+def words_of(task: Task) -> str:
+    """A task in a few words."""
+    ends = {"search": " search", "cell": f" seed {task.seed}", "labels": f" split {task.seed}"}
+    return f"{task.data} {task.system}".strip() + ends.get(task.kind, "")
 
 
 def _chosen(wanted: Sequence[str] | None, names: Sequence[str] | dict[str, str], what: str) -> list[str]:
@@ -406,7 +412,7 @@ class Lines:
     def __call__(self, event: Event) -> None:
         if event.kind in ("done", "failed"):
             text = f" ({event.text})" if event.text else ""
-            line = f"{time.monotonic() - self.began:7.1f} s  {event.kind}  {event.task}{text}"
+            line = f"{time.monotonic() - self.began:7.1f} s  {event.kind}  {words_of(event.task)}{text}"
             self.console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
@@ -420,7 +426,7 @@ class Bars:
 
     def __call__(self, event: Event) -> None:
         if event.kind == "start":
-            self.running[event.task] = self.bars.add_task(str(event.task), total=None, note="")
+            self.running[event.task] = self.bars.add_task(words_of(event.task), total=None, note="")
             return
         bar = self.running.get(event.task)
         if event.kind == "epoch" and bar is not None:
@@ -431,4 +437,4 @@ class Bars:
                 self.bars.remove_task(self.running.pop(event.task))
             self.bars.advance(self.all, n_cells_of(event.task))
             if event.kind == "failed":
-                self.bars.console.print(f"failed: {event.task}: {event.text}", markup=False, highlight=False)
+                self.bars.console.print(f"failed: {words_of(event.task)}: {event.text}", markup=False, highlight=False)

@@ -1,14 +1,17 @@
-"""What is searched over: for every system and data set a short list of configurations.
+"""What is searched over: for every system and data set a short list of configurations; and which was chosen.
 
 The lists were drawn up from runs that looked at validation rows only.  Those of one program (same sizes, epochs and
 scaling) train together; the choice between them is made on the validation rows of each run.
 """
 
+import json
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from energate.errors import InputError
-from energate.paper.cell import Config
+from energate.paper.cell import Config, find_search
+from energate.paper.plan import Profile
 
 PRINTED_SIZE = 300  # factors and hidden units of the printed score; a function that builds units is told no sizes
 ENERGY_UNITS = {"aes": "mean", "caes": "covariance", "mcaes": "mean-covariance"}
@@ -194,6 +197,35 @@ def space(system: str, data: str, search: bool) -> list[Config]:
     if system in PAPER_SYSTEMS:
         return paper if search else paper[:1]
     raise InputError(f"There is no space for the system {system!r}.")
+
+
+def as_json(config: Config) -> Config:
+    """A configuration as it comes back from a file."""
+    found: Config = json.loads(json.dumps(config))
+    return found
+
+
+def configuration(results: Path, table: str, data: str, system: str, profile: Profile) -> Config | None:
+    """The configuration of a cell: the only one, the one that a search has chosen, or None before that search.
+
+    A variant takes over what the search of the first table has chosen.
+    """
+    variant = variant_of(system)
+    if variant is not None:
+        config = configuration(results, "table1", data, variant[0], profile)
+        if config is None:
+            raise InputError(
+                f"{system} on {data} takes the configuration that table1 chose for {variant[0]}, which is not there. "
+                f"First run `energate bench table1 --profile {profile.name} --data {data} --system {variant[0]}`."
+            )
+        return {**config, **variant[1]}
+    configs = space(system, data, profile.search)
+    if len(configs) == 1:
+        return configs[0]
+    found = find_search(results / table / data / system / "search.json")
+    if found is None or found.space != as_json({"configs": configs})["configs"] or found.profile != profile.name:
+        return None
+    return None if found.chosen is None else found.trials[found.chosen].config
 
 
 # --- several labels ----------------------------------------------------------------------------------------------

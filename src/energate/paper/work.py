@@ -31,9 +31,9 @@ from threadpoolctl import threadpool_limits
 
 from energate import measures
 from energate.datasets import Dataset, load, load_multilabel, make_correlated_labels, split_rows
-from energate.errors import InputError
 from energate.estimators.edge import resolve_device
 from energate.estimators.progress import watching
+from energate.paper import spaces
 from energate.paper.cell import (
     Attempt,
     Cell,
@@ -52,7 +52,6 @@ from energate.paper.cell import (
     write_search,
 )
 from energate.paper.plan import Profile, Table
-from energate.paper.spaces import label_space, space, variant_of
 from energate.paper.systems import LABEL_SYSTEMS, SYSTEMS, Array, Labels, Parts, System, choose
 from energate.training import History, Progress
 
@@ -79,10 +78,6 @@ class Task:
     system: str = ""
     seed: int = 0
     parts: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        ends = {"search": " search", "cell": f" seed {self.seed}", "labels": f" split {self.seed}"}
-        return f"{self.data} {self.system}".strip() + ends.get(self.kind, "")
 
 
 @dataclass(frozen=True)
@@ -123,36 +118,9 @@ def recipe(system: str, data: str, profile: Profile) -> Config:
     """All that a cell of a table of labels is made from, beside the rows: where it differs, the cell is made anew."""
     how = LABEL_SYSTEMS[system]
     edition = {} if how.edition == 1 else {"edition": how.edition}
-    return as_json({"space": label_space(system, data, profile.search), "base": how.base or None, **edition})
-
-
-def as_json(config: Config) -> Config:
-    """A configuration as it comes back from a file."""
-    found: Config = json.loads(json.dumps(config))
-    return found
-
-
-def configuration(results: Path, table: str, data: str, system: str, profile: Profile) -> Config | None:
-    """The configuration of a cell: the only one, the one that a search has chosen, or None before that search.
-
-    A variant takes over what the search of the first table has chosen.
-    """
-    variant = variant_of(system)
-    if variant is not None:
-        config = configuration(results, "table1", data, variant[0], profile)
-        if config is None:
-            raise InputError(
-                f"{system} on {data} takes the configuration that table1 chose for {variant[0]}, which is not there. "
-                f"First run `energate bench table1 --profile {profile.name} --data {data} --system {variant[0]}`."
-            )
-        return {**config, **variant[1]}
-    configs = space(system, data, profile.search)
-    if len(configs) == 1:
-        return configs[0]
-    found = find_search(results / table / data / system / "search.json")
-    if found is None or found.space != as_json({"configs": configs})["configs"] or found.profile != profile.name:
-        return None
-    return None if found.chosen is None else found.trials[found.chosen].config
+    return spaces.as_json(
+        {"space": spaces.label_space(system, data, profile.search), "base": how.base or None, **edition}
+    )
 
 
 # --- a process and its tasks -------------------------------------------------------------------------------------
@@ -337,7 +305,7 @@ def _search(task: Task, settings: Settings, tell: Tell) -> None:
     """Try the configurations of a system on the validation rows."""
     (data, _), system = _rows(task, settings), SYSTEMS[settings.table.labels][task.system]
     device = settings.device_of(system)
-    configs = space(task.system, task.data, settings.profile.search)
+    configs = spaces.space(task.system, task.data, settings.profile.search)
     began = time.perf_counter()
     with watching(_watcher(task, tell)):
         trials = system.search(parts_of(data), configs, device, SEARCH_SEED)
@@ -364,7 +332,7 @@ def _cell(task: Task, settings: Settings, tell: Tell) -> None:
     (data, test_slice), system = _rows(task, settings), SYSTEMS[settings.table.labels][task.system]
     profile, device = settings.profile, settings.device_of(system)
     place = settings.place(task.data, task.system, task.seed)
-    config = configuration(settings.results, settings.table.name, task.data, task.system, profile)
+    config = spaces.configuration(settings.results, settings.table.name, task.data, task.system, profile)
     assert config is not None  # cells come after their search
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()
@@ -437,7 +405,7 @@ class Split:
 
     def config(self, name: str) -> Config:
         """The configuration that does best on the validation rows after a fit to the training rows."""
-        configs = label_space(name, self.name, self.search)
+        configs = spaces.label_space(name, self.name, self.search)
         if len(configs) == 1:
             return configs[0]
         if name not in self.trials:
