@@ -81,8 +81,7 @@ def save(model: Any, path: str | os.PathLike[str], *, with_base: bool = False, c
         "weights": seal(members[WEIGHTS]),
     }
     if columns is not None:
-        check_width(columns, model.n_features_in_)
-        config["columns"] = columns.to_json()
+        config["columns"] = columns.for_width(model.n_features_in_).to_json()
     config["sha256"] = checksum(config)
     _store.write(path, {CONFIG: dump(config, indent=1), **members}, is_model)
 
@@ -498,20 +497,9 @@ def columns_of(config: dict[str, Any], path: Any) -> Columns | None:
     if "columns" not in config:
         return None
     try:
-        columns = Columns.from_json(config["columns"])
-        check_width(columns, config["fitted"].get("n_features_in_"))
+        return Columns.from_json(config["columns"]).for_width(config["fitted"].get("n_features_in_"))
     except InputError as error:
         raise InputError(f"{path!s} is damaged: the `columns` in {CONFIG} cannot be read. {line(error)}") from error
-    return columns
-
-
-def check_width(columns: Columns, n_features: Any) -> None:
-    """Refuse columns that make other rows than the model takes."""
-    if len(columns.feature_names) != n_features:
-        raise InputError(
-            f"`columns` must make rows of {n_features} numbers, as the model takes; they make "
-            f"{len(columns.feature_names)}."
-        )
 
 
 def _is_seal(value: Any) -> bool:

@@ -22,7 +22,7 @@ from energate.serving.guards import Keyed, Limited, Observed
 from energate.serving.metrics import Metrics
 from energate.serving.operations import Operation
 from energate.serving.reference import reference
-from energate.serving.schemas import ERROR, BodyError, parse
+from energate.serving.schemas import ERROR, BodyError, parse_rows
 from energate.serving.service import Served, Settings
 
 #: open to all, also where there is a key: files that are the same everywhere
@@ -165,8 +165,7 @@ def _add(app: FastAPI, name: str, operation: Operation, batcher: Batcher, served
             raise HTTPException(
                 415, f"Send JSON, with the header Content-Type: application/json; got {kind or 'none'!r}."
             )
-        fields = {key: value for key, value in parse(operation.body, await request.body()).items() if value is not None}
-        n_rows = _same_length(fields)
+        fields, n_rows = parse_rows(operation.body, await request.body())
         return Answer({**await batcher.submit(work, fields, n_rows), **operation.fixed})
 
     row = {"rows": [served.example]} if "rows" in operation.body.model_fields else {"row": served.example}
@@ -190,15 +189,6 @@ def _add_absent(app: FastAPI, name: str, served: Served) -> None:
     @app.post(f"/{name}", include_in_schema=False)
     async def absent() -> Response:
         raise HTTPException(404, f"{served.about['estimator']} models have no /{name}; this one has {offered}.")
-
-
-def _same_length(fields: dict[str, Any]) -> int:
-    """The number of rows; what comes with them must have one entry for each."""
-    n_rows = len(fields["rows"]) if "rows" in fields else 1
-    for name in ("labels", "scores"):
-        if name in fields and len(fields[name]) != n_rows:
-            raise InputError(f"`{name}` must have one entry for each of the {n_rows} rows; got {len(fields[name])}.")
-    return n_rows
 
 
 def _file(name: str) -> Response:

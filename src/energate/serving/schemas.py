@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema, create_model
 from pydantic_core import PydanticCustomError
 
+from energate.errors import InputError
 from energate.tables import CategoryColumn, Columns, NumberColumn
 
 Schema = dict[str, Any]
@@ -76,6 +77,16 @@ def parse(kind: type[BaseModel], content: bytes) -> dict[str, Any]:
     except ValidationError as error:
         raise _in_words(error) from None
     return {name: getattr(found, name) for name in kind.model_fields}
+
+
+def parse_rows(kind: type[BaseModel], content: bytes) -> tuple[dict[str, Any], int]:
+    """The fields of a body that are not null, and how many rows they are of; what comes with rows has one for each."""
+    fields = {name: value for name, value in parse(kind, content).items() if value is not None}
+    n_rows = len(fields["rows"]) if "rows" in fields else 1
+    for name in ("labels", "scores"):
+        if name in fields and len(fields[name]) != n_rows:
+            raise InputError(f"`{name}` must have one entry for each of the {n_rows} rows; got {len(fields[name])}.")
+    return fields, n_rows
 
 
 def _in_words(error: ValidationError) -> BodyError:

@@ -67,7 +67,8 @@ class RowReader:
         """The rows as numbers, (n, d)."""
         if self.columns is None:
             return np.asarray(rows, dtype=np.float64)
-        records = [_record(row, self.columns.names, number) for number, row in enumerate(rows)]
+        names = self.columns.names
+        records = [_record(row, names, number) for number, row in enumerate(rows)]
         try:
             return self.columns.matrix_of(records)
         except CellError as error:

@@ -124,6 +124,15 @@ class Columns:
         """The columns of the matrix."""
         return [name for column in self.inputs for name in column.feature_names]
 
+    def for_width(self, n_features: Any) -> Self:
+        """Themselves, unless they make other rows than a model of so many columns takes."""
+        if len(self.feature_names) != n_features:
+            raise InputError(
+                f"`columns` must make rows of {n_features} numbers, as the model takes; they make "
+                f"{len(self.feature_names)}."
+            )
+        return self
+
     def matrix(self, frame: Any) -> Array:
         """The rows as numbers, (n, d): of a pandas frame, a pyarrow table or record batch, or a mapping of columns."""
         missing = sorted(set(self.names) - set(names_of(frame)), key=self.names.index)

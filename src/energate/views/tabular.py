@@ -261,14 +261,12 @@ class TableModel:
         """The columns of a table that the model takes; one that was fitted on an array takes them by name or number."""
         width, known = self.view.n_features, vars(self.model).get("feature_names_in_")
         if self.columns is not None:
-            if len(self.columns.feature_names) != width:
-                raise InputError(f"`columns` must make rows of {width} numbers, as {self.name} takes them.")
             missing = [name for name in self.columns.names if name not in set(source.names)]
             if missing:
                 raise InputError(
                     f"{source.path.name} must have the columns that {self.name} takes; it lacks {listed(missing)}."
                 )
-            return self.columns
+            return self.columns.for_width(width)
         numbered = [f"x{i}" for i in range(width)]
         for names in ([] if known is None else [str(name) for name in known], source.groups.get("X", []), numbered):
             if len(names) == width and set(names) <= set(source.names):
