@@ -17,9 +17,9 @@ from energate.paper import work
 from energate.paper.cell import (
     as_json,
     find_cell,
-    load,
     note_run,
     read_cell,
+    read_file,
     read_runs,
     read_search,
     write_cell,
@@ -209,7 +209,7 @@ def test_a_cell_read_and_written_again_is_the_same_file(systems: Systems, tmp_pa
         write_cell(tmp_path / "again.json", cell)
         assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
     for path in tmp_path.rglob("search.json"):
-        write_search(tmp_path / "again.json", read_search(load(path)))
+        write_search(tmp_path / "again.json", read_search(read_file(path)))
         assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
     for path in (tmp_path / "small").rglob("runs.jsonl"):
         for line in read_runs(path):
@@ -263,6 +263,6 @@ def test_results_that_come_along_read_and_written_again_are_the_same_bytes() -> 
     for path in sorted(RESULTS.rglob("*.json"))[::7]:
         if path.name != "search.json":
             notes: list[str] = []
-            again = as_json(read_cell(load(path), notes))
+            again = as_json(read_cell(read_file(path), notes))
             assert notes == []
             assert json.dumps(again, separators=(",", ":")) + "\n" == path.read_text(), path
