@@ -206,6 +206,22 @@ def trunk_units(n_models: int, width: int, _: torch.Generator) -> NetworkUnits:
     return NetworkUnits(Trunk(n_models, width), width)
 
 
+def mixed_columns(n_rows: int = 120, seed: int = 0) -> tuple[dict[str, list[Any]], np.ndarray]:
+    """The columns of a table with missing cells and categories, and two classes that all of them tell something of."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, n_rows)
+    size, age = rng.normal(np.stack([y, 30 + 2 * y]))
+    colour = np.where(rng.random(n_rows) < 0.7, np.array(["red", "blue"])[y], "green")
+    grade = np.where(rng.random(n_rows) < 0.6, np.array([2, 10])[y], 3)
+    gone = rng.random((2, n_rows)) < 0.2
+    return {
+        "size": size.tolist(),
+        "age": [None if none else value for value, none in zip(age.tolist(), gone[0], strict=True)],
+        "colour": [None if none else value for value, none in zip(colour.tolist(), gone[1], strict=True)],
+        "grade": grade.tolist(),
+    }, y
+
+
 VECTORS = np.array([[1, 0, 0, 1, 0], [0, 1, 1, 0, 0], [0, 0, 1, 1, 0], [1, 1, 0, 0, 1], [0, 0, 0, 0, 1]])
 QUICK_REFINER: dict[str, Any] = {"max_epochs": 12, "random_state": 0, "device": "cpu", "n_hidden": 8, "n_factors": 8}
 

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import zipfile
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,6 @@ import energate.persistence
 import energate.views
 from energate import EnergyClassifier, EnergyScorer, InputError, MeanUnits, NetworkUnits, load, save
 from energate.estimators import PairScorer
-from energate.estimators.edge import Scaler
 from energate.persistence import SCHEMA, _store
 from energate.persistence.archive import checksum as _checksum
 from energate.persistence.archive import decode, dump, encode, parse
@@ -75,13 +75,17 @@ def assert_same(model: Any, other: Any, rows: Any = X) -> None:
     for name in {*model._FITTED, "n_features_in_"}:
         mine, its = getattr(model, name), getattr(other, name)
         assert type(mine) is type(its)
-        pairs = [(mine.offset, its.offset), (mine.size, its.size)] if isinstance(mine, Scaler) else [(mine, its)]
+        pairs = zip(vars_of(mine), vars_of(its), strict=True) if is_dataclass(mine) else [(mine, its)]
         for one, two in pairs:
             np.testing.assert_array_equal(one, two)
             assert np.asarray(one).dtype == np.asarray(two).dtype
     for one, two in zip(outputs(model, rows), outputs(other, rows), strict=True):
         np.testing.assert_array_equal(one, two)
         assert one.dtype == two.dtype
+
+
+def vars_of(value: Any) -> list[Any]:
+    return [getattr(value, field.name) for field in fields(value)]
 
 
 def read(place: Path) -> dict[str, bytes]:
@@ -370,12 +374,32 @@ def test_a_model_of_an_older_schema_has_new_parameters_at_their_defaults(tmp_pat
     model = classifier()
     save(model, tmp_path / "model")
     config = parse((tmp_path / "model" / "config.json").read_bytes())
-    older = {name: value for name, value in config["parameters"].items() if name not in EnergyClassifier._ADDED[2]}
-    assert len(older) == len(config["parameters"]) - 4
+    added = [name for names in EnergyClassifier._ADDED.values() for name in names]
+    older = {name: value for name, value in config["parameters"].items() if name not in added}
+    assert len(older) == len(config["parameters"]) - len(added)
     change(tmp_path / "model", parameters=older, schema=1)
     assert_same(model, load(tmp_path / "model"))
     change(tmp_path / "model", schema=2)
     with pytest.raises(InputError, match="missing: fine_tune_noise_level, optimizer, start_scale, validate_every"):
+        load(tmp_path / "model")
+
+
+def test_a_model_of_an_older_schema_takes_numbers_alone(tmp_path: Path) -> None:
+    model = classifier()
+    save(model, tmp_path / "model")
+    config = parse((tmp_path / "model" / "config.json").read_bytes())
+    parameters = {name: value for name, value in config["parameters"].items() if name != "categorical_features"}
+    fitted = {name: value for name, value in config["fitted"].items() if name != "cells_"}
+    change(tmp_path / "model", parameters=parameters, fitted=fitted, schema=2)
+    again = load(tmp_path / "model")
+    np.testing.assert_array_equal(model.predict_proba(X), again.predict_proba(X))
+    with pytest.raises(InputError, match="saved by a version that took none"):
+        again.predict(np.where(X > 1, np.nan, X))
+    save(again, tmp_path / "again")
+    with pytest.raises(InputError, match="saved by a version that took none"):
+        load(tmp_path / "again").predict(np.where(X > 1, np.nan, X))
+    change(tmp_path / "model", schema=SCHEMA)
+    with pytest.raises(InputError, match="missing: c"):
         load(tmp_path / "model")
 
 
@@ -395,7 +419,7 @@ def test_a_newer_schema_asks_for_an_upgrade(seal, saved: Path) -> None:
         ({"schema": 0}, "`schema` in config.json must be a whole number"),
         ({"estimator": "Subclass"}, "estimator 'Subclass'; this version knows EnergyClassifier, EnergyRefiner, "),
         ({"estimator": "os.system"}, "estimator 'os.system'"),
-        ({"estimator": "EnergyClassifier"}, "unknown: contamination, .*; missing: class_weight"),
+        ({"estimator": "EnergyClassifier"}, "unknown: contamination, .*; missing: categorical_features, class_weight"),
         ({"parameters": None}, "lacks something"),
         ({"weights": {}}, "lacks something"),
         ({"weights": {"size": 3, "sha256": ""}}, "model.safetensors has .* bytes and should have 3"),

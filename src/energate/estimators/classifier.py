@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
 from energate.estimators import edge
+from energate.estimators.cells import FROM_DTYPE, Cells, CellsMixin, cells_of_older
 from energate.estimators.edge import SCALINGS, Array, Estimator, Examples, LikingMixin, Scaler, UnitsBuilder, in_chunks
 from energate.estimators.progress import reporting, with_callbacks
 from energate.training import History
@@ -51,6 +51,7 @@ FEW_COLUMNS = 8  # up to so many, the second of the default members starts with 
 class EnergyClassifier(
     ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
     TransformerMixin,  # type: ignore[misc]
+    CellsMixin,
     ClassifierMixin,  # type: ignore[misc]
     LikingMixin,
     Estimator,
@@ -68,6 +69,10 @@ class EnergyClassifier(
     activation : a name in `energate.ACTIVATIONS`.
     scaling : ``"standard"`` (real values; by the standard deviation, but at least an eighth of the range), ``"unit"``
         (to [0, 1], with sigmoid outputs) or ``"none"``.
+    categorical_features : the columns that hold categories, as for scikit-learn's HistGradientBoostingClassifier:
+        ``"from_dtype"`` (in a frame those of dtype category, and text that is no numbers; in an array none), None, or
+        names, numbers or a mask of columns.  Every category is a column of 0 and 1 to the model, and so is "missing"
+        where `fit` saw missing cells (NaN, None); a missing number counts as the median.  New categories are 0 in all.
     noise, noise_level : the corruption of `energate.corrupt`; ``fine_tune_noise_level`` is that of fine-tuning, if not
         the same.
     pretrain_epochs, max_epochs : epochs of pretraining and of fine-tuning; ``"auto"`` takes more on small data;
@@ -95,15 +100,21 @@ class EnergyClassifier(
     ----------
     classes_, n_features_in_, feature_names_in_ : as in scikit-learn.
     model_ : the `energate.training.classes.ClassEnergies`.
-    scaler_ : what brings columns to the scale of ``model_``.
+    cells_ : what each column holds: the `energate.estimators.cells.Cells`, which make the columns that ``model_`` sees.
+    scaler_ : what brings those to the scale of ``model_``.
     generative_weights_ : ``generative_weight`` of every member.
     liking_ : sorted `score_samples` of the rows that were held out, or else trained on.
     n_rounds_ : calls of `partial_fit`.
     history_ : `energate.training.History` of the stages ``"pretrain"`` and ``"fine-tune"``.
     """
 
-    _ADDED = {2: ("fine_tune_noise_level", "optimizer", "start_scale", "validate_every")}  # noqa: RUF012  by schema
-    _FITTED = ("classes_", "scaler_", "generative_weights_", "liking_", "n_rounds_")  # what is saved beside the model
+    _ADDED = {  # noqa: RUF012  by schema
+        2: ("fine_tune_noise_level", "optimizer", "start_scale", "validate_every"),
+        3: ("categorical_features",),
+    }
+    # what is saved beside the model, and what of it older files lack
+    _FITTED = ("classes_", "cells_", "scaler_", "generative_weights_", "liking_", "n_rounds_")
+    _FITTED_LATER = {3: {"cells_": cells_of_older}}  # noqa: RUF012  by schema
 
     units: str | UnitsBuilder = "mean-covariance"
     _: KW_ONLY
@@ -112,6 +123,7 @@ class EnergyClassifier(
     n_factors: int | str = "auto"
     activation: str = "sigmoid"
     scaling: str = "standard"
+    categorical_features: Any = FROM_DTYPE
     noise: str = "gaussian"
     noise_level: Numbers = 0.3
     fine_tune_noise_level: Numbers | None = None
@@ -152,14 +164,15 @@ class EnergyClassifier(
         if self.start_scale is not None and not self.start_scale > 0:
             raise InputError(f"`start_scale` must be None or above 0; got {self.start_scale!r}.")
         edge.check_options(self)
-        known = vars(self).get("classes_", [])
+        known, cells = vars(self).get("classes_", []), vars(self).get("cells_")
+        read = partial(self._read, sample_weight=sample_weight)
         given = edge.given_rows(
-            self, X, y, sample_weight, self.class_weight, X_valid=X_valid, y_valid=y_valid, forget="liking_"
+            self, X, y, sample_weight, self.class_weight, X_valid=X_valid, y_valid=y_valid, forget="liking_", read=read
         )
         self.classes_: NDArray[Any] = given.classes
         if given.valid is not None and len(absent := np.setdiff1d(np.arange(len(self.classes_)), given.valid.labels)):
             raise InputError(f"`y_valid` must hold every class of `y`; {self.classes_[absent]} are missing.")
-        if self.warm_start and np.array_equal(known, self.classes_) and self._fits(len(given.rows.X)):
+        if self.warm_start and np.array_equal(known, self.classes_) and self._fits(len(given.rows.X), cells):
             return *given.tensors(self.scaler_, self.model_.B.device), given.seed
         self.scaler_: Scaler = SCALINGS[self.scaling](given.rows.X, given.rows.weight)
         train, valid = given.tensors(self.scaler_, edge.resolve_device(self.device))
@@ -173,7 +186,7 @@ class EnergyClassifier(
         Runs ``max_epochs`` epochs of pretraining and fine-tuning (1 for ``"auto"``), without a validation split.
         """
         first = "model_" not in vars(self)
-        X, y = validate_data(self, X, y, dtype=np.float64, reset=first)
+        X, y = self._read(X, y, reset=first, sample_weight=sample_weight)
         if first:
             self.classes_ = edge.find_classes(y if classes is None else classes)
         edge.check_options(self)
@@ -192,12 +205,12 @@ class EnergyClassifier(
         self._train(rows.tensors(self.scaler_, self.model_.B.device), None, seed + self.n_rounds_, epochs)
         return self
 
-    def _fits(self, n_rows: int) -> bool:
-        """Whether a model from an earlier call can go on with these rows."""
-        if "model_" not in vars(self):
+    def _fits(self, n_rows: int, cells: Cells | None) -> bool:
+        """Whether a model from an earlier call, which saw columns with these cells, can go on with these rows."""
+        if "model_" not in vars(self) or cells is None or not cells.same_columns(self.cells_):
             return False
         same_members = len(self._weights(n_rows)) == self.model_.n_members
-        return same_members and self.model_.autoencoders[0].width == self.n_features_in_
+        return same_members and self.model_.autoencoders[0].width == self.cells_.width
 
     def _build(self, rows: Examples, seed: int) -> None:
         self.generative_weights_ = self._weights(len(rows.X))
@@ -213,7 +226,8 @@ class EnergyClassifier(
         if isinstance(self.generative_weight, str) and self.generative_weight == "auto":
             if callable(self.units):
                 return np.zeros(1)
-            small = n_rows * self.n_features_in_ * len(self.classes_) <= LARGE and self.n_features_in_ <= WIDE
+            width = self.cells_.width
+            small = n_rows * width * len(self.classes_) <= LARGE and width <= WIDE
             return np.array(AUTO_WEIGHTS if small else LARGE_WEIGHTS)
         found = edge.as_numbers(self, "generative_weight").numpy()
         if not len(found) or not (found >= 0).all():
@@ -223,13 +237,14 @@ class EnergyClassifier(
     def _has_sharp_member(self) -> bool:
         """Whether one of the default members starts with `start_sharp`."""
         default = isinstance(self.generative_weight, str) and len(self.generative_weights_) > 1
-        return default and self.units != "covariance" and self.n_features_in_ <= FEW_COLUMNS
+        return default and self.units != "covariance" and self.cells_.width <= FEW_COLUMNS
 
     def _untrained(self) -> ClassEnergies:
+        self.cells_.check(self.n_features_in_)
         return self._model(torch.Generator())
 
     def _model(self, generator: torch.Generator) -> ClassEnergies:
-        n_classes, width = len(self.classes_), self.n_features_in_
+        n_classes, width = len(self.classes_), self.cells_.width
         if not callable(self.units):
             edge.check_choices(self, reading=("sum", "shared"))
         auto = int(np.clip(min(width, 400_000 // width), 64, 200))
@@ -286,11 +301,11 @@ class EnergyClassifier(
     # --- scoring -----------------------------------------------------------------------------------
 
     def _score(self, X: Any, score: Callable[[ClassEnergies, Tensor], Tensor]) -> Array:
-        X = self._checked(X)
+        X = self._cells(X)
         model = self.model_
         # With sigmoid outputs the energy ends at 0 and 1.
         inside = (lambda v: score(model, v.clamp(0, 1))) if self.scaling == "unit" else partial(score, model)
-        return in_chunks(X, self.scaler_, model.B, inside)
+        return in_chunks(X, self._scaled, model.B, inside)
 
     def _logits(self, X: Any) -> Array:
         return self._score(X, ClassEnergies.logits)

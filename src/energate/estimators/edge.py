@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
@@ -361,19 +362,22 @@ def given_rows(
     X_valid: Any = None,
     y_valid: Any = None,
     forget: str = "model_",
+    read: Callable[..., tuple[Array, Any]] | None = None,
 ) -> Given:
     """Check what a classifier is given to `fit`.
 
-    ``forget`` is what `fit` sets last: it goes, so that the estimator is not fitted until then.
+    ``forget`` is what `fit` sets last: it goes, so that the estimator is not fitted until then.  ``read(X, y,
+    reset=...)`` checks rows and classes, where `validate_data` is not all there is to it.
     """
-    X, y = validate_data(estimator, X, y, dtype=np.float64)
+    read = read or partial(validate_data, estimator, dtype=np.float64)
+    X, y = read(X, y, reset=True)
     vars(estimator).pop(forget, None)
     classes = find_classes(y)
     rows = weighted_rows(X, y, classes, sample_weight, class_weight)
     if len(absent := np.setdiff1d(np.arange(len(classes)), rows.labels)):
         raise InputError(f"Every class must have a row of weight above 0; {classes[absent]} have none.")
     seed = draw_seed(estimator.random_state)
-    given = valid_rows(estimator, X_valid, y_valid)
+    given = valid_rows(estimator, X_valid, y_valid, read)
     if given is not None:
         valid = Examples(given[0], encode_labels(given[1], classes), np.ones(len(given[0])))
         return Given(classes, rows, rows, valid, seed)
@@ -399,15 +403,17 @@ def weighted_rows(
     return Examples(X[used], labels[used], weight[used] / weight[used].mean())
 
 
-def valid_rows(estimator: Any, X_valid: Any, y_valid: Any, **how: Any) -> tuple[Array, NDArray[Any]] | None:
-    """Rows to stop early on that the caller of `fit` brings; ``how`` they are checked, as `validate_data` takes it."""
+def valid_rows(
+    estimator: Any, X_valid: Any, y_valid: Any, read: Callable[..., tuple[Array, Any]]
+) -> tuple[Array, NDArray[Any]] | None:
+    """Rows to stop early on that the caller of `fit` brings; ``read(X, y, reset=False)`` checks them."""
     if (X_valid is None) != (y_valid is None):
         raise InputError("`X_valid` and `y_valid` belong together; got only one of them. Give both or neither.")
     if X_valid is None:
         return None
     if not estimator.early_stopping:
         raise InputError("`X_valid` is only used to stop early; set early_stopping=True, or leave it out.")
-    return validate_data(estimator, X_valid, y_valid, dtype=np.float64, reset=False, **how)
+    return read(X_valid, y_valid, reset=False)
 
 
 def hold_out(estimator: Any, n_rows: int, seed: int, labels: NDArray[np.int64] | None = None) -> tuple[Any, Any]:
@@ -424,7 +430,7 @@ def hold_out(estimator: Any, n_rows: int, seed: int, labels: NDArray[np.int64] |
 
 
 def in_one_pass(
-    X: Array, scaler: Scaler, like: Tensor, compute: Callable[[Tensor], dict[str, Tensor]]
+    X: Array, scaler: Callable[[Array], Array], like: Tensor, compute: Callable[[Tensor], dict[str, Tensor]]
 ) -> dict[str, Array]:
     """Scale rows, move them to where ``like`` is, compute without gradients, and bring the results (n, ...) back.
 
@@ -439,7 +445,7 @@ def in_one_pass(
     return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
 
 
-def in_chunks(X: Array, scaler: Scaler, like: Tensor, score: Callable[[Tensor], Tensor]) -> Array:
+def in_chunks(X: Array, scaler: Callable[[Array], Array], like: Tensor, score: Callable[[Tensor], Tensor]) -> Array:
     """The same of a single result."""
     return in_one_pass(X, scaler, like, lambda v: {"": score(v)})[""]
 

@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -187,7 +188,8 @@ class LabelMLP(LabelsMixin, Estimator):
 
     def _given(self, X_valid: Any, y_valid: Any) -> tuple[Array, Targets] | None:
         """Validation rows that the caller brings."""
-        given = edge.valid_rows(self, X_valid, y_valid, multi_output=True)
+        read = partial(validate_data, self, dtype=np.float64, multi_output=True)
+        given = edge.valid_rows(self, X_valid, y_valid, read)
         if given is None:
             return None
         X_valid, y_valid = given[0], _one_column(given[1])

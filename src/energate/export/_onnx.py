@@ -54,6 +54,7 @@ def to_onnx(graph: Graph, about: dict[str, Any], double: bool, columns: Any = No
         "classes": about["classes"],
         "labels": about["labels"],
         "feature_names": about["feature_names"],
+        "cells": about["cells"],
         "columns": None if columns is None else columns.to_json(),
     }
     texts = {name: json.dumps(value) for name, value in known.items() if value is not None}

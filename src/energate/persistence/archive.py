@@ -7,7 +7,8 @@ A base, the estimator inside another, is an entry like that of the whole model i
 ``base`` is ``{"$class": name}``, or None.
 
 A change of what an estimator saves (its parameters, its ``_FITTED``, the names of its weights) takes a new ``SCHEMA``
-and code that reads the old one; parameters that came later are in ``_ADDED`` of the estimator.
+and code that reads the old one; parameters that came later are in ``_ADDED`` of the estimator, values that `fit` finds
+in ``_FITTED_LATER``, with functions that find them for a model of an older file.
 
 Parameters and fitted values are strict JSON, and back, without loss of value or type.  JSON's own null, true, numbers,
 strings and lists stand for themselves.  Everything else is an object with one key that says what it is: ``{"$tuple":
@@ -35,15 +36,16 @@ from torch import Tensor, nn
 import energate
 from energate.errors import InputError, require
 from energate.estimators.bases import MissingBase
+from energate.estimators.cells import Cells
 from energate.estimators.edge import Gain, Scaler, resolve_device
 from energate.persistence import _store
 from energate.persistence._moved import new_names, renamed
 from energate.persistence._store import BASE, CONFIG, WEIGHTS
 from energate.tables import Columns
-from energate.views import KINDS
+from energate.views import KINDS, view_of
 
 FORMAT = "energate model"
-SCHEMA = 2
+SCHEMA = 3
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 LONG = 1000  # longer arrays of floats go beside the weights
 SAVED = "saved"  # the default of `load`: the base that is in the files
@@ -81,7 +83,7 @@ def save(model: Any, path: str | os.PathLike[str], *, with_base: bool = False, c
         "weights": seal(members[WEIGHTS]),
     }
     if columns is not None:
-        config["columns"] = columns.for_width(model.n_features_in_).to_json()
+        config["columns"] = view_of(model).suited(columns).to_json()
     config["sha256"] = checksum(config)
     _store.write(path, {CONFIG: dump(config, indent=1), **members}, is_model)
 
@@ -264,13 +266,16 @@ def _fitted(name: str, value: Any, tensors: dict[str, Tensor]) -> Any:
 
 def _set_fitted(model: Any, fitted: dict[str, Any], tensors: dict[str, Tensor], path: Any, config: Any) -> None:
     known = {"n_features_in_", *model._FITTED}
-    _same_names(path, f"values of {type(model).__name__}", {*fitted} - {"feature_names_in_"}, known, config)
+    later = {name: find for name, find in found_after(type(model), config["schema"]).items() if name not in fitted}
+    _same_names(path, f"values of {type(model).__name__}", {*fitted, *later} - {"feature_names_in_"}, known, config)
     for name, value in fitted.items():
         array = tensors.get(f"fitted.{name}")
         if array is not None and array.dtype in DTYPES.values() and value == {"$tensor": f"fitted.{name}"}:
             setattr(model, name, tensors.pop(f"fitted.{name}").numpy())
         else:
             setattr(model, name, _read_value(name, value, path))
+    for name, find in later.items():
+        setattr(model, name, find(model))
 
 
 def _read_value(name: str, value: Any, path: Any) -> Any:
@@ -435,6 +440,12 @@ def added_after(kind: type, schema: int) -> list[str]:
     return [name for later, names in added.items() if schema < later for name in names]
 
 
+def found_after(kind: type, schema: int) -> dict[str, Callable[[Any], Any]]:
+    """What the `fit` of an estimator finds since a later schema, and how to find it for a model of an older file."""
+    added: dict[int, dict[str, Callable[[Any], Any]]] = getattr(kind, "_FITTED_LATER", {})
+    return {name: find for later, found in added.items() if schema < later for name, find in found.items()}
+
+
 def is_foreign(base: Any) -> bool:
     """Whether the entry of a base is that of one that is not ours."""
     return type(base) is dict and "class" in base
@@ -552,6 +563,9 @@ def encode(value: Any, name: str) -> Any:
         return {"$dict": [[encode(key, name), encode(item, name)] for key, item in value.items()]}
     if isinstance(value, Scaler):
         return {"$scaler": {"offset": encode(value.offset, name), "size": encode(value.size, name)}}
+    if isinstance(value, Cells):
+        parts = {"fill": value.fill, "missing": value.missing, "categories": dict(value.categories)}
+        return {"$cells": {part: encode(content, name) for part, content in parts.items()}}
     if isinstance(value, Gain):
         return {"$gain": [encode(value.mean, name), encode(value.standard_error, name), value.objective]}
     if isinstance(value, np.generic):
@@ -607,6 +621,10 @@ def _decode_scaler(content: dict[str, Any]) -> Scaler:
     return Scaler(**{name: decode(part) for name, part in content.items()})
 
 
+def _decode_cells(content: dict[str, Any]) -> Cells:
+    return Cells(**{name: decode(part) for name, part in content.items()})
+
+
 def _decode_gain(content: list[Any]) -> Gain:
     mean, error, objective = content
     return Gain(float(decode(mean)), float(decode(error)), str(objective))
@@ -617,6 +635,7 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
     "$tuple": lambda content: tuple(map(decode, content)),
     "$dict": lambda content: {decode(key): decode(item) for key, item in content},
     "$scaler": _decode_scaler,
+    "$cells": _decode_cells,
     "$gain": _decode_gain,
     "$scalar": lambda content: _decode_array(content)[()],
     "$array": _decode_array,

@@ -91,7 +91,7 @@ def _trajectory(view: View, form: RowsOf) -> Operation:
         return trajectory(view.named, form.matrix([row])[0], n_steps=n_steps, of=of)
 
     n_classes = len(view.labels)
-    most = max(1, min(MOST_STEPS, MOST_VALUES // view.n_features))
+    most = max(1, min(MOST_STEPS, MOST_VALUES // view.n_seen))
     number: Any = Annotated[Whole, Field(ge=0, le=n_classes - 1)] | None if n_classes else type(None)
     start = body(
         "Start",

@@ -121,8 +121,11 @@ def serve_model(
 ) -> Served:
     """What a server offers of a fitted estimator, whose rows are those of a table if it has ``columns``."""
     view, about = view_of(model), describe(model)
+    if columns is None and about["cells"] is not None:  # its rows are not all numbers
+        columns = view.columns([each["name"] for each in about["cells"]])
     if columns is not None:
         about["feature_names"] = list(columns.feature_names)
+        about["seen_names"] = view.seen_names(columns.feature_names)
         if about["labels"] is not None and columns.labels:
             about["labels"] = list(columns.labels)
     reader = RowReader(int(model.n_features_in_), columns)

@@ -2,7 +2,7 @@
 
 from energate.tables.columns import (
     CategoryColumn,
-    CellError,
+    CodedRows,
     Columns,
     NumberColumn,
     classes_of,
@@ -10,10 +10,12 @@ from energate.tables.columns import (
     learn_columns,
 )
 from energate.tables.reading import load_arff, load_table, open_table
+from energate.tables.values import CellError
 
 __all__ = [
     "CategoryColumn",
     "CellError",
+    "CodedRows",
     "Columns",
     "NumberColumn",
     "classes_of",

@@ -4,7 +4,6 @@
 """
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -12,30 +11,23 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from energate.errors import InputError, require
+from energate.errors import InputError
+from energate.tables.values import (
+    CellError,
+    categories_of,
+    doubts,
+    keyed,
+    listed,
+    names_of,
+    numbers,
+    refuse_mixed,
+    words,
+)
 
 TASKS = ("classify", "multilabel", "anomaly")
-VERSION = 1
-MOST_CATEGORIES = 100
-ID_SHARE = 0.9  # a column of text with more different values than this share of the rows names the rows
-MIXED_SHARE = 0.5  # text among more numbers than this share is a mistake, not a category
-_DATE = re.compile(r"(\d{4}-\d\d?-\d\d?|\d\d?[./]\d\d?[./]\d{2,4}|\d{4}/\d\d?/\d\d?)([ T]\d\d?:\d\d.*)?")
+VERSION = 2
 _ON_OFF = {"0": 0, "1": 1, "false": 0, "true": 1, "no": 0, "yes": 1}
-#: what an empty cell may look like in text
-MISSING = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null")
 Array = NDArray[np.float64]
-
-
-class CellError(InputError):
-    """One cell is not what its column must hold; ``row`` counts from 0 in the rows that were looked at."""
-
-    def __init__(self, column: str, row: int, value: Any, expected: str) -> None:
-        self.column, self.row, self.value, self.expected = column, row, value, expected
-        super().__init__(self.told(f"row {row + 1}"))
-
-    def told(self, where: str) -> str:
-        """The message, with a place that the user knows: a line of a file, say."""
-        return f"{where}: {self.column!r} must be {self.expected}; got {self.value!r}."
 
 
 @dataclass(frozen=True)
@@ -50,15 +42,18 @@ class NumberColumn:
         """One column of the matrix."""
         return [self.name]
 
-    def fill_in(self, matrix: Array, values: Any) -> None:
-        """Write the numbers of the cells into (n, 1)."""
+    def coded(self, values: Any) -> Array:
+        """The numbers of the cells, NaN where one is missing and may be: (n,)."""
         found = numbers(values, self.name)
         missing = np.isnan(found)
-        if missing.any():
-            if self.fill is None:
-                raise CellError(self.name, int(missing.argmax()), None, "a number")
-            found = np.where(missing, self.fill, found)
-        matrix[:, 0] = found
+        if self.fill is None and missing.any():
+            raise CellError(self.name, int(missing.argmax()), None, "a number")
+        return found
+
+    def fill_in(self, matrix: Array, values: Any) -> None:
+        """Write the numbers of the cells into (n, 1)."""
+        found = self.coded(values)
+        matrix[:, 0] = found if self.fill is None else np.where(np.isnan(found), self.fill, found)
 
 
 @dataclass(frozen=True)
@@ -72,6 +67,15 @@ class CategoryColumn:
     def feature_names(self) -> list[str]:
         """A column of the matrix for each category."""
         return [f"{self.name}={'(missing)' if category is None else category}" for category in self.categories]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The categories that are no missing cell."""
+        return tuple(category for category in self.categories if category is not None)
+
+    def coded(self, values: Any) -> Array:
+        """The keys of the cells, NaN where one is missing: (n,); see `energate.tables.values.keys_of`."""
+        return keyed(values, self.words)
 
     def fill_in(self, matrix: Array, values: Any) -> None:
         """Write 0 and 1 into (n, number of categories)."""
@@ -87,7 +91,9 @@ class Columns:
     """The columns of a table that a model takes, in their order, and what it says about the table's others.
 
     ``inputs`` are the columns taken.  ``targets`` are the columns that were to be predicted, ``labels`` their names for
-    several labels; ``image`` is (height, width) where the numbers of a row are a picture.
+    several labels; ``image`` is (height, width) where the numbers of a row are a picture.  ``coded`` columns are for a
+    model that takes missing cells and categories as they are: one number for each column, NaN where a cell is missing,
+    and for a category its key.  Otherwise missing cells are filled, and categories are columns of 0 and 1.
     """
 
     inputs: tuple[NumberColumn | CategoryColumn, ...]
@@ -95,6 +101,7 @@ class Columns:
     targets: tuple[str, ...] = ()
     labels: tuple[str, ...] | None = None
     image: tuple[int, int] | None = None
+    coded: bool = False
 
     def __post_init__(self) -> None:
         names = self.names
@@ -122,7 +129,7 @@ class Columns:
     @property
     def feature_names(self) -> list[str]:
         """The columns of the matrix."""
-        return [name for column in self.inputs for name in column.feature_names]
+        return self.names if self.coded else [name for column in self.inputs for name in column.feature_names]
 
     def for_width(self, n_features: Any) -> Self:
         """Themselves, unless they make other rows than a model of so many columns takes."""
@@ -138,6 +145,8 @@ class Columns:
         missing = sorted(set(self.names) - set(names_of(frame)), key=self.names.index)
         if missing:
             raise InputError(f"The table must have the columns that the model takes; it lacks {listed(missing)}.")
+        if self.coded:
+            return np.stack([column.coded(frame[column.name]) for column in self.inputs], 1)  # (n, d)
         widths = [len(column.feature_names) for column in self.inputs]
         found = np.empty((len(frame[self.names[0]]), sum(widths)))
         for column, width, end in zip(self.inputs, widths, np.cumsum(widths).tolist(), strict=True):
@@ -176,6 +185,7 @@ class Columns:
                 _texts(content["targets"]),
                 None if labels is None else _texts(labels),
                 None if image is None else _size(image),
+                _flag(content.get("coded", False)),
             )
         except InputError:
             raise
@@ -188,10 +198,11 @@ def _plain(value: Any) -> Any:
 
 
 def _check_keys(content: dict[str, Any]) -> None:
-    if content.keys() != {"version", "task", "targets", "labels", "image", "inputs"}:
+    if type(content.get("version")) is not int or not 1 <= content["version"] <= VERSION:
+        raise ValueError(f"version {content.get('version')!r}, expected 1 to {VERSION}")
+    later = set() if content["version"] == 1 else {"coded"}
+    if content.keys() != {"version", "task", "targets", "labels", "image", "inputs"} | later:
         raise ValueError(f"unexpected keys {sorted(content)}")
-    if content["version"] != VERSION:
-        raise ValueError(f"version {content['version']!r}, expected {VERSION}")
 
 
 def _column(content: dict[str, Any]) -> NumberColumn | CategoryColumn:
@@ -216,10 +227,24 @@ def _texts(values: Any) -> tuple[str, ...]:
     return tuple(values)
 
 
+def _flag(value: Any) -> bool:
+    if type(value) is not bool:
+        raise ValueError("`coded` must be true or false")
+    return value
+
+
 def _size(values: Any) -> tuple[int, int]:
     if type(values) is not list or len(values) != 2 or any(type(value) is not int or value < 1 for value in values):
         raise ValueError("an image must have a height and a width")
     return values[0], values[1]
+
+
+@dataclass(frozen=True)
+class CodedRows:
+    """Rows (n, d) that coded `Columns` made, with the columns: a model learns names and categories from them."""
+
+    matrix: Array
+    columns: Columns
 
 
 # --- what to make of a table -------------------------------------------------------------------------------------
@@ -236,24 +261,27 @@ def learn_columns(
     categories: Sequence[str] = (),
     image: tuple[int, int] | None = None,
     rows: NDArray[np.int64] | None = None,
+    coded: bool = False,
 ) -> tuple[Columns, list[str]]:
     """The columns that a model can take, with fill values and categories from ``rows``, and what was left out and why.
 
-    Columns in ``drop`` are left out, those in ``keep`` never are.  Those in ``categories`` count as text.
+    Columns in ``drop`` are left out, those in ``keep`` never are.  Those in ``categories`` count as text.  ``coded``
+    columns are for a model that takes missing cells and categories as they are.
     """
     _check_names(table, targets=targets, drop=drop, keep=keep, category=categories)
     inputs, notes = list[NumberColumn | CategoryColumn](), list[str]()
     for name in table:
         if name in targets or name in drop:
             continue
-        made = _learn(name, table[name], name in categories, name in keep, rows)
+        made = _learn(name, table[name], name in categories, name in keep, rows, notes)
         if isinstance(made, str):
             notes.append(f"{name!r} is left out: {made}")
         else:
             inputs.append(made)
     if not inputs:
         raise InputError(f"There is no column left to learn from. {' '.join(notes)}".rstrip())
-    return Columns(tuple(inputs), task, tuple(targets), None if labels is None else tuple(labels), image), notes
+    found = None if labels is None else tuple(labels)
+    return Columns(tuple(inputs), task, tuple(targets), found, image, coded), notes
 
 
 def _check_names(table: Mapping[str, Any], **given: Sequence[str]) -> None:
@@ -266,9 +294,9 @@ def _check_names(table: Mapping[str, Any], **given: Sequence[str]) -> None:
 
 
 def _learn(
-    name: str, values: Any, category: bool, keep: bool, rows: NDArray[np.int64] | None
+    name: str, values: Any, category: bool, keep: bool, rows: NDArray[np.int64] | None, notes: list[str]
 ) -> NumberColumn | CategoryColumn | str:
-    """A column as a model takes it, or why it is left out."""
+    """A column as a model takes it, or why it is left out; ``notes`` gets what else there is to say."""
     try:
         found = None if category else numbers(values, name)
     except CellError as error:
@@ -278,23 +306,20 @@ def _learn(
     if found is not None:
         return _learn_numbers(name, found, keep, rows)
     codes, different = words(values)
-    counts = np.bincount(codes, minlength=len(different))
-    used = set(range(len(different))) if rows is None else set(np.unique(codes[rows]).tolist())
-    chosen = sorted((different[i] for i in used), key=lambda word: (word is None, word or ""))
-    n_different = sum(word is not None for word in different)
     if not category:
-        _refuse_mixed(name, codes, different, counts)
-    doubted = not keep and not category and n_different > 2
-    if doubted and n_different > ID_SHARE * len(codes):
+        refuse_mixed(name, codes, different)
+    why = "" if keep or category else doubts(len(codes), different)
+    if why == "names":
+        n_different = sum(text is not None for text in different)
         return f"text with {n_different:,} values in {len(codes):,} rows, which names the rows."
-    if doubted and all(word is None or _DATE.fullmatch(word) for word in different):
+    if why == "dates":
         return "it holds dates, and a new row has a new one (--keep takes them as categories)."
-    if n_different > MOST_CATEGORIES:
-        raise InputError(
-            f"{name!r} is text with {n_different:,} different values; at most {MOST_CATEGORIES} become columns. "
-            f"Leave it out (--drop {name}), or group its values."
-        )
-    return CategoryColumn(name, tuple(chosen))
+    looked_at = slice(None) if rows is None else rows
+    chosen, note = categories_of(name, codes, different, looked_at)
+    if note:
+        notes.append(note)
+    absent = (None,) if None in {different[i] for i in np.unique(codes[looked_at])} else ()
+    return CategoryColumn(name, (*chosen, *absent))
 
 
 def _learn_numbers(name: str, found: Array, keep: bool, rows: NDArray[np.int64] | None) -> NumberColumn | str:
@@ -307,23 +332,6 @@ def _learn_numbers(name: str, found: Array, keep: bool, rows: NDArray[np.int64] 
     if not keep and len(found) > 2 and (steps == 1).all():
         return "it counts the rows (--keep takes it)."
     return NumberColumn(name, 2 * float(np.median(known / 2)))  # the mean of two huge numbers overflows
-
-
-def _refuse_mixed(name: str, codes: NDArray[np.int64], different: list[str | None], counts: NDArray[np.int64]) -> None:
-    """Numbers in most rows and text in some are a mistake in those rows."""
-    text = [word is not None and not _is_number(word) for word in different]
-    present = np.array([word is not None for word in different])
-    n_text, n_present = int(counts[text].sum()), int(counts[present].sum())
-    if n_present and 1 - n_text / n_present > MIXED_SHARE:
-        row = int(np.flatnonzero(np.array(text)[codes])[0])
-        raise CellError(name, row, different[codes[row]], "a number, as in most rows")
-
-
-def _is_number(word: str) -> bool:
-    try:
-        return math.isfinite(float(word)) and "_" not in word
-    except ValueError:
-        return False
 
 
 # --- what is to be predicted -------------------------------------------------------------------------------------
@@ -381,185 +389,3 @@ def _present(target: str, values: Any) -> tuple[NDArray[np.int64], list[str]]:
         missing = np.flatnonzero(codes == different.index(None))
         raise CellError(target, int(missing[0]), None, f"there in every row ({len(missing):,} lack it)")
     return codes, [word for word in different if word is not None]
-
-
-# --- the cells of one column, whatever holds them: pyarrow, pandas, NumPy, or a plain list ------------------------
-
-
-def numbers(values: Any, name: str) -> Array:
-    """A column as floats, NaN where a cell is missing; a `CellError` at the first that is neither, or is infinite."""
-    found = _arrow_numbers(values, name) if _is_arrow(values) else _plain_numbers(_held(values), name)
-    infinite = np.flatnonzero(np.isinf(found))
-    if len(infinite):
-        raise CellError(name, int(infinite[0]), float(found[infinite[0]]), "a finite number")
-    return found
-
-
-def words(values: Any) -> tuple[NDArray[np.int64], list[str | None]]:
-    """A column as text: the number of each cell's text in the list of all different ones; None is a missing cell."""
-    if _is_arrow(values):
-        pa, pc = require("pyarrow", "tables"), require("pyarrow.compute", "tables")
-        values = _whole(values)
-        if pa.types.is_dictionary(values.type):
-            values = values.dictionary_decode()
-        if not _is_text(values.type):
-            return _coded(values.to_pylist())
-        coded = pc.dictionary_encode(values, null_encoding="encode")
-        indices = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        return _merged(indices, coded.dictionary.to_pylist())
-    return _coded(_held(values).tolist())
-
-
-def is_text(values: Any) -> bool:
-    """Whether the cells are text."""
-    return _is_text(values.type) if _is_arrow(values) else _held(values).dtype.kind in "OU"
-
-
-def word(value: Any) -> str | None:
-    """The text of a cell: whole numbers without a point, so that 1, 1.0 and "1" are the same category."""
-    if value is None:
-        return None
-    if isinstance(value, str):
-        text = value.strip()
-        return None if text in MISSING else text
-    if isinstance(value, float | np.floating):
-        if math.isnan(value):
-            return None
-        number = float(value)
-        return str(int(number)) if number.is_integer() and abs(number) < 2**53 else repr(number)
-    return str(value)
-
-
-# --- text --------------------------------------------------------------------------------------------------------
-
-
-def _coded(cells: list[Any]) -> tuple[NDArray[np.int64], list[str | None]]:
-    plain = set(map(type, cells)) <= {str, type(None)}  # which need no key of ours
-    keys = cells if plain else list(map(_key, cells))
-    places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
-    indices = np.fromiter(map(places.__getitem__, keys), np.int64, len(keys))
-    return _merged(indices, list(places) if plain else [key[1] for key in places])
-
-
-def _key(cell: Any) -> tuple[type, Any]:
-    """A key of a dictionary for any cell: True and 1 are the same key otherwise, and NaN is unlike itself."""
-    text = isinstance(cell, str | int)
-    return (type(cell), cell) if text else (str, word(cell))
-
-
-def _merged(indices: NDArray[np.int64], different: list[Any]) -> tuple[NDArray[np.int64], list[str | None]]:
-    """The same where " a" and "a", or "" and None, are one."""
-    places: dict[str | None, int] = {}
-    renumbered = np.array([places.setdefault(word(value), len(places)) for value in different], dtype=np.int64)
-    return renumbered[indices] if len(different) else indices, list(places)
-
-
-# --- NumPy and lists ---------------------------------------------------------------------------------------------
-
-
-def _held(values: Any) -> NDArray[Any]:
-    if isinstance(values, np.ndarray):
-        return values
-    if type(values).__module__.startswith("pandas"):
-        kept: NDArray[Any] = values.astype(object).where(values.notna(), None).to_numpy()
-        return kept if values.dtype.kind not in "biuf" else values.to_numpy(dtype=np.float64, na_value=np.nan)
-    made = np.empty(len(values), dtype=object)
-    made[:] = values
-    return made
-
-
-def _plain_numbers(values: NDArray[Any], name: str) -> Array:
-    if values.dtype.kind in "biuf":
-        return values.astype(np.float64)
-    if values.dtype.kind not in "OU":
-        raise CellError(name, 0, values[0] if len(values) else values.dtype, "a number")
-    found = np.empty(len(values))
-    for row, value in enumerate(values.tolist()):
-        found[row] = _number(value, name, row)
-    return found
-
-
-def _number(value: Any, name: str, row: int) -> float:
-    if value is None or (isinstance(value, str) and value.strip() in MISSING):
-        return math.nan
-    try:
-        # An underscore is Python's own way to write numbers, and nobody else's.
-        return float(value.replace("_", "x") if isinstance(value, str) else value)
-    except (TypeError, ValueError, OverflowError):
-        raise CellError(name, row, value, "a number") from None
-
-
-# --- pyarrow -----------------------------------------------------------------------------------------------------
-
-
-def _is_arrow(values: Any) -> bool:
-    return type(values).__module__.startswith("pyarrow")
-
-
-def _whole(values: Any) -> Any:
-    """One array of a column that may come in chunks."""
-    pa = require("pyarrow", "tables")
-    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-
-
-def _is_text(kind: Any) -> bool:
-    pa = require("pyarrow", "tables")
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-
-
-def _arrow_numbers(values: Any, name: str) -> Array:
-    pa, pc = require("pyarrow", "tables"), require("pyarrow.compute", "tables")
-    values = _whole(values)
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    if pa.types.is_boolean(values.type):
-        values = values.cast(pa.int8())
-    if pa.types.is_temporal(values.type) or pa.types.is_nested(values.type) or pa.types.is_binary(values.type):
-        raise CellError(name, 0, values[0].as_py() if len(values) else str(values.type), "a number")
-    try:
-        return _floats(values)
-    except pa.ArrowInvalid:
-        if not _is_text(values.type):  # a whole number too long for a float
-            return np.array(values.to_pylist(), dtype=np.float64)
-    values = pc.utf8_trim_whitespace(values)
-    empty = pc.is_in(values, value_set=pa.array(MISSING, values.type))
-    values = pc.if_else(empty, pa.scalar(None, values.type), values)
-    try:
-        return _floats(values)
-    except pa.ArrowInvalid:
-        row = _first_wrong(values)
-        raise CellError(name, row, values[row].as_py(), "a number") from None
-
-
-def _floats(values: Any) -> Array:
-    pa, pc = require("pyarrow", "tables"), require("pyarrow.compute", "tables")
-    found: Array = pc.cast(values, pa.float64()).to_numpy(zero_copy_only=False)
-    return found
-
-
-def _first_wrong(values: Any) -> int:
-    """The first cell that is no number, by halving."""
-    pa = require("pyarrow", "tables")
-    low, high = 0, len(values)
-    while high - low > 1:
-        middle = (low + high) // 2
-        try:
-            _floats(values.slice(low, middle - low))
-            low = middle
-        except pa.ArrowInvalid:
-            high = middle
-    return low
-
-
-def names_of(frame: Any) -> list[str]:
-    """The names of the columns of a mapping, of a pyarrow table or record batch, or of a pandas frame."""
-    if _is_arrow(frame):
-        return list(frame.schema.names)
-    return [str(name) for name in frame]  # of a frame, too, these are the columns
-
-
-def listed(names: Sequence[str]) -> str:
-    """Names for a message: all, or the first ten."""
-    return ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 
 from energate.errors import InputError, require
 from energate.tables.arff import ArffFile, Attribute
-from energate.tables.columns import CellError, flags_of, is_text, listed, numbers, words
+from energate.tables.columns import flags_of
+from energate.tables.values import CellError, is_text, listed, numbers, words
 
 #: columns of equal length, by name, in their order
 Batch = dict[str, Any]

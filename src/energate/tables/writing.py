@@ -11,8 +11,8 @@ import numpy as np
 
 from energate.errors import InputError, require
 from energate.tables.arff import Attribute, quoted
-from energate.tables.columns import word
 from energate.tables.reading import SEPARATORS, Batch, Source
+from energate.tables.values import word
 
 ENDINGS = (*SEPARATORS, ".parquet", ".npz", ".arff")
 #: of a number that a model computes, these digits are the same whatever the batch and the machine

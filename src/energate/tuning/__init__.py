@@ -137,7 +137,7 @@ def _plan(
     fingerprint = {
         "estimator": f"EnergyClassifier {json.dumps(fixed)}",
         "space": json.dumps({name: dimension.describe() for name, dimension in dimensions.items()}),
-        "data": _digest(*data),
+        "data": _digest(EnergyClassifier(**base), *data),
         "objective": objective,
         "seed": str(seed),
     }
@@ -227,10 +227,10 @@ def _hold_out(estimator: EnergyClassifier, X: Any, y: Any, sample_weight: Any) -
         )
 
 
-def _digest(X: Any, y: Any, sample_weight: Any) -> str:
-    """Shape and hash of the data."""
+def _digest(estimator: EnergyClassifier, X: Any, y: Any, sample_weight: Any) -> str:
+    """Shape and hash of the data, as a model sees them."""
     classes, labels = np.unique(np.asarray(y), return_inverse=True)
-    rows = np.ascontiguousarray(X, dtype=np.float64)
+    rows = np.ascontiguousarray(estimator._read(X, y, reset=True, sample_weight=sample_weight)[0])
     found = hashlib.sha256(rows.data)
     found.update(repr(classes.tolist()).encode())
     found.update(labels.astype(np.int64).tobytes())

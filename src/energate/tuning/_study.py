@@ -259,7 +259,7 @@ class Trainer:
     def _alone(self, lead: EnergyClassifier, c: int, config: Config, valid: LabelledRows) -> EnergyClassifier:
         """Member c as an estimator of its own, as `fit` would leave it."""
         alone = EnergyClassifier(**self.base).set_params(**config)
-        for name in ("classes_", "scaler_", "n_features_in_", "feature_names_in_", "n_rounds_"):
+        for name in ("classes_", "cells_", "scaler_", "n_features_in_", "feature_names_in_", "n_rounds_"):
             if name in vars(lead):
                 setattr(alone, name, getattr(lead, name))
         alone.generative_weights_ = lead.generative_weights_[c : c + 1]

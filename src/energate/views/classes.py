@@ -26,7 +26,7 @@ from energate.estimators.edge import Array, in_one_pass
 from energate.training.classes import ClassEnergies
 from energate.units import HiddenUnits, NetworkUnits
 from energate.views.accounts import ClassAccount
-from energate.views.graphs import Graph, Scaling, two_best
+from energate.views.graphs import Expansion, Graph, Scaling, two_best
 from energate.views.view import (
     LABEL,
     Command,
@@ -46,6 +46,7 @@ PREDICTIONS = Output("predictions", "prediction", kind=LABEL)
 PROBABILITIES = Output("probabilities", "p_", ("label",))
 ENERGIES, LIKING = Output("energies", "energy_", ("label",)), Output("liking", "liking")
 DECISION = Output("decision", "decision_", ("label",))
+SEEN = Output("seen", "seen_", ("column",))
 RECONSTRUCTIONS = Output("reconstructions", "as_", ("label", "column"))
 
 
@@ -86,10 +87,10 @@ class ClassView(View):
             ),
             "explain": Command(
                 "Everything that the model says of each row: energies, probabilities, reconstructions.",
-                (ENERGIES, DECISION, PROBABILITIES, PREDICTIONS, RECONSTRUCTIONS, LIKING),
+                (ENERGIES, DECISION, PROBABILITIES, PREDICTIONS, SEEN, RECONSTRUCTIONS, LIKING),
                 partial(self.said, ("energies", "logits", "reconstructions")),
                 alone=True,
-                n_values=len(self.labels) * self.n_features,
+                n_values=(1 + len(self.labels)) * self.n_seen,
             ),
         }
 
@@ -106,7 +107,7 @@ class ClassView(View):
             v = v.clamp(0, 1) if self.clamped else v
             return {name: compute[name](v) for name in wanted}
 
-        found: dict[str, Any] = in_one_pass(X, self.model.scaler_, module.B, one_pass)
+        found: dict[str, Any] = in_one_pass(X, self.scaled, module.B, one_pass)
         if "logits" in found:
             found["decision"] = found.pop("logits")
             found["probabilities"] = softmax(found["decision"], 1)
@@ -114,11 +115,13 @@ class ClassView(View):
         if "energies" in found:
             found["liking"] = logsumexp(found["energies"], 1)
         if "reconstructions" in found:
+            found["seen"] = self.seen(X)
             found["reconstructions"] = unscaled(self.model.scaler_, found["reconstructions"])
         return found
 
     def draw(self, n_rows: int, seed: int) -> dict[str, Array]:
-        return drawn(n_rows, seed, self.model.scaling == "unit", X=self.model.scaler_)
+        found = drawn(n_rows, seed, self.model.scaling == "unit", X=self.model.scaler_)["X"]  # (n, D)
+        return {"X": found if self.cells is None else self.cells.drawn(found, np.random.RandomState(seed))}
 
     def checked(self) -> str:
         return "the auto-encoders of every class, part and member"
@@ -152,10 +155,11 @@ class ClassGraph(nn.Module):
         alone = copy.copy(view)
         alone.model = copy.copy(view.model)
         alone.model.model_ = self.module = copy.deepcopy(view.model.model_)
+        self.seeing = nn.Identity() if view.cells is None else Expansion(view.cells)
         self.scaling, self.view = Scaling(view.model.scaler_, view.clamped), alone
 
     def forward(self, X: Tensor) -> tuple[Tensor, ...]:
-        v = self.scaling(X)
+        v = self.scaling(self.seeing(X))
         decision = self.view.logits(v)
         return self.module.energies(v), decision, torch.softmax(decision, 1), decision.argmax(1)
 
@@ -169,7 +173,7 @@ def _build(device: str, random_state: int, epochs: int | None, **options: Any) -
 class EnergyClassifierView(ClassView):
     """One auto-encoder, or several whose energies add, for each class."""
 
-    estimator = EnergyClassifier
+    estimator, takes_cells = EnergyClassifier, True
     trained = Trained("classify", ("units",), _build)
 
     @property
@@ -197,7 +201,7 @@ class EnergyClassifierView(ClassView):
 
     def fields(self, rows: dict[str, Array], seed: int) -> Iterator[Field]:
         energies: ClassEnergies = self.model.model_
-        v = torch.as_tensor(self.model.scaler_(rows["X"]))
+        v = torch.as_tensor(self.scaled(rows["X"]))
         for part in energies.autoencoders:
             kind = kind_of(part)
             if _is_network(part):
@@ -235,7 +239,7 @@ class ImageEnergyClassifierView(ClassView):
         return Course(network.autoencoder, k, float(scale), float(constant), k)
 
     def fields(self, rows: dict[str, Array], seed: int) -> Iterator[Field]:
-        v = torch.as_tensor(self.model.scaler_(rows["X"]))
+        v = torch.as_tensor(self.scaled(rows["X"]))
         part = in_double(self.model.model_.autoencoder)
         yield Field(f"{kind_of(part)}, all classes", part, v)
 

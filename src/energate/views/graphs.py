@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from energate.estimators.cells import Cells
 from energate.estimators.edge import Array, Scaler
 
 Outputs = dict[str, Any]
@@ -27,6 +28,30 @@ class Graph:
     reference: Callable[..., Outputs]
     ties: Callable[[Outputs], dict[str, Array]]
     block: int | None = None
+
+
+class Expansion(nn.Module):
+    """The user's columns as a model sees them, as `energate.estimators.cells.Cells.expand` makes them."""
+
+    def __init__(self, cells: Cells) -> None:
+        super().__init__()
+        self.plain = cells.plain
+        for name, values in cells.layout._asdict().items():
+            self.register_buffer(name, torch.as_tensor(values))
+        self.source: Tensor
+        self.numeric: Tensor
+        self.absent: Tensor
+        self.key: Tensor
+        self.fill: Tensor
+
+    def forward(self, X: Tensor) -> Tensor:
+        cells = X if self.plain else X.index_select(1, self.source)  # (N, D)
+        gone = torch.isnan(cells)
+        filled = torch.where(gone, self.fill, cells)
+        if self.plain:
+            return filled
+        flags = torch.where(self.absent, gone, cells == self.key)
+        return torch.where(self.numeric, filled, flags.to(X.dtype))
 
 
 class Scaling(nn.Module):

@@ -19,11 +19,11 @@ from energate.estimators.bases import MOST
 from energate.estimators.edge import Array, resolve_device
 from energate.files import written_whole
 from energate.measures import of_anomalies, of_classes, of_labels
-from energate.tables import CellError, Columns, NumberColumn, classes_of, labels_of, learn_columns
-from energate.tables.columns import is_text, listed, numbers
+from energate.tables import CellError, CodedRows, Columns, NumberColumn, classes_of, labels_of, learn_columns
 from energate.tables.reading import SEPARATORS, Batch, Source, n_rows, open_table
+from energate.tables.values import is_text, listed, numbers
 from energate.tables.writing import as_printed, check_kind, open_writer
-from energate.views.view import Command, View, tasks, view_of
+from energate.views.view import KINDS, Command, View, tasks, view_of
 
 SMALL = 1_000_000  # numbers in a table that one thread fits as fast as several
 
@@ -80,13 +80,16 @@ def fit_table(
     epochs : of each stage of training.
     options : of the task: ``units``, or for multilabel ``relation``, ``method`` and ``objective``.
 
-    The model takes the rows that ``columns`` make of a table; save both: ``save(model, path, columns=columns)``.
+    The model takes the rows that ``columns`` make of a table; save both: ``save(model, path, columns=columns)``.  One
+    that takes missing cells and categories as they are gets them so, unless rows are images.
     """
     began = time.monotonic()
     resolve_device(device)  # refused before the table is read
     order = _Order(target, targets, targets_prefix, task, options)
     if estimator is not None and (options or epochs is not None):
         raise InputError("`epochs` and options of a task are not for an `estimator` of your own: set its parameters.")
+    kind = KINDS.get(type(estimator)) if estimator is not None else order.view
+    coded = kind is not None and kind.takes_cells and image is None
     source = open_table(path, part)
     order.find_targets(source.names, source.groups)
     table = source.read()
@@ -102,15 +105,17 @@ def fit_table(
             categories=categories,
             image=image,
             rows=rows,
+            coded=coded,
         )
 
-    def trained(X: Array, y: Any) -> Any:
+    def trained(columns: Columns, X: Array, y: Any) -> Any:
         if len(X) < 2:
             raise InputError(f"A model needs at least 2 rows to be trained on; there is {len(X)}.")
         build = order.trained.build
         model = build(device, random_state, epochs, **options) if estimator is None else clone(estimator)
+        rows = CodedRows(X, columns) if coded else X
         with _threads_for(X.size):
-            return model.fit(X) if order.task == "anomaly" else model.fit(X, y)
+            return model.fit(rows) if order.task == "anomaly" else model.fit(rows, y)
 
     try:
         y, said = order.read_target(table)
@@ -120,11 +125,11 @@ def fit_table(
         X = columns.matrix(table)
     except CellError as error:
         raise source.told(error) from error
-    model = trained(X[train], None if y is None else y[train])
+    model = trained(columns, X[train], None if y is None else y[train])
     held_out = measured(model, X[test], None if y is None else y[test]) if len(test) else {}
     if refit and len(test):
         columns, _ = learned(None)
-        model = trained(columns.matrix(table), y)
+        model = trained(columns, columns.matrix(table), y)
     n_train = len(X) if refit else len(train)
     return FittedTable(model, columns, [*said, *notes], len(X), n_train, held_out, time.monotonic() - began)
 
@@ -141,7 +146,10 @@ class _Order:
         known = tasks()
         if self.task not in known:
             raise InputError(f"`task` must be one of {', '.join(known)}; got {self.task!r}.")
-        self.trained = known[self.task]
+        self.view = known[self.task]
+        trained = self.view.trained
+        assert trained is not None  # `tasks` has no other views
+        self.trained = trained
         wrong = [name for name in options if name not in self.trained.options]
         if wrong:
             right = ", ".join(f"`{name}`" for name in self.trained.options)
@@ -266,13 +274,13 @@ class TableModel:
                 raise InputError(
                     f"{source.path.name} must have the columns that {self.name} takes; it lacks {listed(missing)}."
                 )
-            return self.columns.for_width(width)
+            return self.view.suited(self.columns)
         numbered = [f"x{i}" for i in range(width)]
         for names in ([] if known is None else [str(name) for name in known], source.groups.get("X", []), numbered):
             if len(names) == width and set(names) <= set(source.names):
-                return Columns.plain(names)
+                return self.view.columns(names)
         if known is None and len(source.names) == width:
-            return Columns.plain(source.names)
+            return self.view.columns(source.names)
         raise InputError(
             f"{self.name} was saved without the names of its columns and takes {width}; {source.path.name} has "
             f"{len(source.names)}. Name them x0 to x{width - 1}, or have no others; or fit with `energate fit`."

@@ -19,7 +19,9 @@ from torch import Tensor
 
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
+from energate.estimators.cells import Cells, read_rows
 from energate.estimators.edge import Array, Scaler
+from energate.tables import CategoryColumn, Columns, NumberColumn
 
 if TYPE_CHECKING:
     from energate.views.accounts import Account
@@ -121,6 +123,8 @@ class View(ABC):
     moves: ClassVar[bool] = False
     #: whether it computes in float32, also on the CPU
     single: ClassVar[bool] = False
+    #: whether its estimator takes missing cells and categories as they are, and keeps `Cells` in ``cells_``
+    takes_cells: ClassVar[bool] = False
 
     def __init__(self, model: Any) -> None:
         check_is_fitted(model)
@@ -129,11 +133,46 @@ class View(ABC):
             self.model = copy.copy(model)
             del self.model.feature_names_in_
         self.n_features = int(model.n_features_in_)
+        self.cells: Cells | None = model.cells_ if self.takes_cells else None
 
     def rows(self, X: Any) -> Array:
-        """Rows as the estimator takes them, checked: (n, d)."""
-        plain = isinstance(X, np.ndarray | list | tuple)
-        return validate_data(self.model if plain else self.named, X, dtype=np.float64, reset=False)
+        """Rows as the estimator takes them, checked: numbers (n, d), with NaN and the keys of categories if it may."""
+        model = self.model if isinstance(X, np.ndarray | list | tuple) else self.named
+        return validate_data(model, X, dtype=np.float64, reset=False) if self.cells is None else read_rows(model, X)
+
+    # --- the columns that its energies are over ---------------------------------------------------
+
+    @property
+    def n_seen(self) -> int:
+        """The number D of the columns that its auto-encoders see."""
+        return self.n_features if self.cells is None else self.cells.width
+
+    def seen(self, X: Array) -> Array:
+        """Rows (n, d) in the columns that its auto-encoders see: (n, D)."""
+        return X if self.cells is None else self.cells.expand(X)
+
+    def seen_names(self, names: Sequence[str]) -> list[str]:
+        """The names of those columns, by the names of the d that it takes."""
+        return list(names) if self.cells is None else self.cells.names(names)
+
+    def scaled(self, X: Array) -> Array:
+        """Rows (n, d) on the scale of its auto-encoders: (n, D)."""
+        found: Array = self.model.scaler_(self.seen(X))
+        return found
+
+    def columns(self, names: Sequence[str]) -> Columns:
+        """How cells of a table with columns of these names become rows, by what the estimator itself knows of them."""
+        if self.cells is None:
+            return Columns.plain(names)
+        about = self.cells.about(names)
+        return Columns(tuple(map(_column, about)), self.task, coded=True)
+
+    def suited(self, columns: Columns) -> Columns:
+        """Columns that it was saved with, unless they make other rows than it takes."""
+        columns.for_width(self.n_features)
+        if columns.coded and (self.cells is None or _words(columns) != _words(self.columns(columns.names))):
+            raise InputError("`columns` must hold the categories that the model was fitted with; they hold others.")
+        return columns
 
     def label_names(self, columns: Any = None) -> list[str]:
         """The names of classes or labels; ``columns`` of a table may know those of labels."""
@@ -210,13 +249,22 @@ def view_of(model: Any) -> View:
     return found(model)
 
 
-def tasks() -> dict[str, Trained]:
-    """The tasks of `energate.fit_table`, by name."""
-    found = [view.trained for view in KINDS.values() if view.trained is not None]
-    return {trained.task: trained for trained in found}
+def tasks() -> dict[str, type[View]]:
+    """The tasks of `energate.fit_table` by name, and the views of the estimators that do them."""
+    return {view.trained.task: view for view in KINDS.values() if view.trained is not None}
 
 
 # --- what views share --------------------------------------------------------------------------------------------
+
+
+def _column(about: dict[str, Any]) -> NumberColumn | CategoryColumn:
+    if "fill" in about:
+        return NumberColumn(about["name"], about["fill"])
+    return CategoryColumn(about["name"], (*about["categories"], *([None] if about["missing"] else [])))
+
+
+def _words(columns: Columns) -> list[tuple[str, ...]]:
+    return [column.words if isinstance(column, CategoryColumn) else () for column in columns.inputs]
 
 
 def unscaled(scaler: Scaler, rows: Array) -> Array:

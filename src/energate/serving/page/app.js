@@ -165,7 +165,8 @@ function build(about) {
     if (current !== row) return; // another row came in the meantime, and its answer will
     at("results").removeAttribute("aria-busy");
     if (!answer) return;
-    at("verdict").textContent = output.show(answer, { cells, sizes: sizes(cells) });
+    const seen = answer.seen?.[0] ?? cells; // in the columns that reconstructions have
+    at("verdict").textContent = output.show(answer, { cells: seen, sizes: sizes(seen) });
   }
 }
 

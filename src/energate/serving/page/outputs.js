@@ -47,7 +47,7 @@ function rather(about, cells, reconstruction, sizes) {
 }
 
 export function namesOf(about) {
-  return about.feature_names ?? Array.from({ length: about.n_features }, (_, i) => `column ${i + 1}`);
+  return about.seen_names ?? about.feature_names ?? Array.from({ length: about.n_features }, (_, i) => `column ${i + 1}`);
 }
 
 // --- classes ------------------------------------------------------------------------------------------------------
