@@ -292,3 +292,25 @@ def _check(energies: Tensor, labels: Tensor) -> tuple[int, int]:
     if labels.is_floating_point() or labels.min() < 0 or labels.max() >= n_classes:
         raise InputError(f"`labels` must be whole numbers from 0 to {n_classes - 1}; encode them first.")
     return len(energies), n_classes
+
+
+def find_temperature(logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> float:
+    """The factor for logits (N, K) that makes the labels most likely: one number, not negative, in float64.
+
+    A normal prior around 1 with the spread of a scale decides where there are few rows, or where they are separable.
+    """
+    logits = logits.detach().to(torch.float64)
+    _check(logits, labels)
+    w = torch.ones(len(logits)).to(logits) if weight is None else weight.detach().to(logits)
+    chosen = one_hot(labels.long(), logits.shape[1]).to(logits)
+    factor = torch.ones(()).to(logits)
+    for _ in range(NEWTON_STEPS):  # convex in one number: steps that are halved at the border converge
+        p = torch.softmax(factor * logits, -1)
+        mean = (p * logits).sum(-1)  # (N,)
+        gradient = w @ (mean - (chosen * logits).sum(-1)) + (factor - 1) / SCALE_SPREAD**2
+        curvature = w @ ((p * logits.square()).sum(-1) - mean.square()) + 1 / SCALE_SPREAD**2
+        step = (gradient / curvature).clamp(-factor, factor / 2)  # at most double, at most half
+        factor = factor - step
+        if step.abs() <= 1e-10 * factor:
+            break
+    return float(factor)

@@ -62,9 +62,12 @@ class ClassEnergies(nn.Module):
 
         ``relative`` leaves out a term that all classes share.  LabelledRows are (N, D), or (C, N, D) for members' own.
         """
-        if v.ndim == 3:  # a member's classes all see the member's rows
-            v = v[0] if self.n_members == 1 else v.repeat_interleave(self.n_classes, 0)
-        scores = [part.relative_energy(v) if relative else part.energy(v) for part in self.autoencoders]
+        scores = []
+        for part in self.autoencoders:
+            rows = v
+            if v.ndim == 3 and part.n_members != self.n_members:  # a member's classes all see the member's rows
+                rows = v[0] if self.n_members == 1 else v.repeat_interleave(self.n_classes, 0)
+            scores.append(part.relative_energy(rows) if relative else part.energy(rows))
         return torch.stack(scores).unflatten(1, (self.n_members, self.n_classes)).permute(1, 0, 3, 2)
 
     def calibrated(self, part_energies: Tensor) -> Tensor:

@@ -205,7 +205,7 @@ class Stage:
     learning_rate: float | Tensor = 1e-3
     weight_decay: float | Tensor = 0.0
     optimizer: str = "adam"
-    schedule: str = "constant"
+    schedule: str | Schedule = "constant"
     patience: int | None = None  # only where there is something to validate by
     validate_every: int = 1
 
@@ -392,7 +392,8 @@ def check_counts(**counts: int) -> None:
             raise InputError(f"`{name}` must be at least 1; got {count}.")
 
 
-def _generator(seed: int, epoch: int) -> torch.Generator:
+def epoch_generator(seed: int, epoch: int) -> torch.Generator:
+    """What draws the batches of an epoch."""
     state = np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0]
     return torch.Generator().manual_seed(int(state >> np.uint64(1)))
 
@@ -402,7 +403,7 @@ def row_batches(n_rows: int, batch_size: int, seed: int = 0, device: torch.devic
     check_counts(n_rows=n_rows, batch_size=batch_size)
 
     def batches(epoch: int) -> Sequence[Tensor]:
-        return torch.randperm(n_rows, generator=_generator(seed, epoch)).to(device).split(batch_size)
+        return torch.randperm(n_rows, generator=epoch_generator(seed, epoch)).to(device).split(batch_size)
 
     return batches
 
@@ -438,7 +439,7 @@ def class_batches(
     wrapped = torch.arange(n_steps * size) % counts.unsqueeze(1)  # (K, steps * B)
 
     def batches(epoch: int) -> Sequence[Tensor]:
-        keys = torch.rand(n_classes, largest, generator=_generator(seed, epoch)).masked_fill(~inside, 2.0)
+        keys = torch.rand(n_classes, largest, generator=epoch_generator(seed, epoch)).masked_fill(~inside, 2.0)
         shuffled = table.gather(1, keys.argsort(1))  # each class's rows in random order, masked ones last
         rows = shuffled.gather(1, wrapped).unflatten(1, (n_steps, size))  # (K, steps, B)
         return rows.movedim(1, 0).to(device).unbind(0)  # steps x (K, B)
