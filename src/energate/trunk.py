@@ -3,9 +3,9 @@
 One *member* is a trunk with K heads; C members are C * K models, model c * K + k being class k of member c.  With
 columns v, some of them with waves, a member computes
 
-    z_0     = s * [v ; cos(2 pi (f_j v_j + t_j)) for columns j with waves]       s, f, t learned
-    z_l     = gelu(W_l z_(l-1) + b_l)                                             the trunk
-    u_k     = W_k z_L + b_k                                                       the head of class k
+    z_0     = [s * v ; cos(f_j v_j + t_j) for columns j with waves]       s, f and t are learned
+    z_l     = gelu(W_l z_(l-1) + b_l)                                     the trunk
+    u_k     = W_k z_L + b_k                                               the head of class k
 
 and is decoded by the transposed Jacobian of u in closed form, layer by layer backwards.  So the energy of each class is
 exact, and so is that of all classes together, whose decoder runs through the trunk once.
@@ -22,9 +22,9 @@ from energate.activations import Activation
 from energate.errors import InputError
 from energate.units import HiddenUnits, positive
 
-#: standard deviation of the frequencies at the start, in periods per unit of a column
-FREQUENCY = 0.3
 TURN = 2 * math.pi
+#: standard deviation of the frequencies f at the start: three tenths of a period per unit of a column
+FREQUENCY = 0.3 * TURN
 
 
 def slope(z: Tensor) -> Tensor:
@@ -77,11 +77,11 @@ class TrunkUnits(HiddenUnits):
         self.register_buffer("waves", torch.tensor(waves if self.n_waves else [], dtype=torch.long), persistent=False)
         self.waves: Tensor
         n_inputs = n_visible + len(self.waves) * self.n_waves
-        self.s = nn.Parameter(torch.ones(n_members, n_inputs))
+        self.s = nn.Parameter(torch.ones(n_members, n_visible))
         if self.n_waves:
             shape = n_members, len(self.waves), self.n_waves
             self.f = nn.Parameter(FREQUENCY * torch.randn(shape, generator=generator))
-            self.t = nn.Parameter(torch.rand(shape, generator=generator))
+            self.t = nn.Parameter(TURN * torch.rand(shape, generator=generator))
         widths = [n_inputs, *[breadth] * depth]
         self.W = nn.ParameterList(
             # GELU halves the second moment: all layers but the first start twice as large for it.
@@ -133,12 +133,12 @@ class TrunkUnits(HiddenUnits):
 
     def _inputs(self, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """What enters the trunk, and the angles of the waves."""
-        scale = self.s.unsqueeze(1)
+        scaled = rows * self.s.unsqueeze(1)
         if not self.n_waves:
-            return rows * scale, None
-        turns = rows[..., self.waves].unsqueeze(-1) * self.f.unsqueeze(1) + self.t.unsqueeze(1)
-        angles = TURN * turns  # (C, N, J, P)
-        return torch.cat([rows, torch.cos(angles).flatten(2)], -1) * scale, angles
+            return scaled, None
+        waved = rows[..., self.waves].unsqueeze(-1)
+        angles = torch.addcmul(self.t.unsqueeze(1), waved, self.f.unsqueeze(1))  # (C, N, J, P)
+        return torch.cat([scaled, torch.cos(angles).flatten(2)], -1), angles
 
     # --- backwards ---------------------------------------------------------------------------------
 
@@ -160,13 +160,13 @@ class TrunkUnits(HiddenUnits):
             bend = slope(before)
             g = g.unflatten(1, (times, -1)) * bend.unsqueeze(1)  # (C, times, N, W)
             g = g.flatten(1, 2) @ W
-        g = (g * self.s.unsqueeze(1)).unflatten(1, (times, -1))  # (C, times, N, D + J * P)
+        g = g.unflatten(1, (times, -1))  # (C, times, N, D + J * P)
+        direct = g[..., : self.width] * self.s[:, None, None]
         if angles is None:
-            return g
-        direct, waved = g.split([self.width, g.shape[-1] - self.width], -1)
-        sines = (-TURN * torch.sin(angles) * self.f.unsqueeze(1)).unsqueeze(1)  # (C, 1, N, J, P)
-        back = (waved.unflatten(-1, sines.shape[-2:]) * sines).sum(-1)  # (C, times, N, J)
-        return direct.index_add(-1, self.waves, back)
+            return direct
+        sines = (torch.sin(angles) * self.f.unsqueeze(1)).unsqueeze(1)  # (C, 1, N, J, P)
+        back = (g[..., self.width :].unflatten(-1, sines.shape[-2:]) * sines).sum(-1)  # (C, times, N, J)
+        return direct.index_add(-1, self.waves, back, alpha=-1)
 
     # --- some of the models ------------------------------------------------------------------------
 

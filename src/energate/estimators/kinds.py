@@ -205,10 +205,10 @@ TRUNK_WEIGHT = 0.05  # of the denoising loss of all classes together
 UNITS_PER_CLASS = 8
 #: up to so many rows, width of the layers and rows in a batch; for more the last
 BREADTHS = ((2_000, 128), (10_000, 192), (math.inf, 256))
-BATCHES = ((10_000, 256), (50_000, 512), (math.inf, 1024))
+BATCHES = ((1_000, 128), (10_000, 256), (50_000, 512), (math.inf, 1024))
 STEPS, PASSES = 500, 12  # of training: at least so many steps, and passes through the rows
 STEPS_PER_EPOCH = 12  # an epoch is as many passes as this takes: validation has its price
-WAVES, MOST_WAVES = 192, 8  # cosines in all, and of a column, at most
+WAVES, MOST_WAVES = 96, 4  # cosines in all, and of a column, at most
 
 
 def _by_rows(n_rows: int, steps: tuple[tuple[float, int], ...]) -> int:
