@@ -7,7 +7,7 @@ system is given.  Extras take ``pip install -r benchmarks/peers.txt``.
 
     python benchmarks/tables.py [--half all] [--sets wine,tae] [--systems SVC,CatBoost] [--folds 5]
                                 [--jobs 1] [--threads 1] [--device cpu] [--minutes 9] [--out FILE]
-    python benchmarks/tables.py --summary [--picture FILE]      # of the lines that are there
+    python benchmarks/tables.py --summary [--picture FILE] [--published CSV]      # of the lines that are there
 
 Without --half only the development half is run, so that no one looks at the other by mistake.
 Seconds are claimed of runs with one job.  CPU seconds, which other work on the machine does not stretch, are beside
@@ -28,6 +28,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.calibration import CalibratedClassifierCV
 from table_data import DEVELOPMENT, folder_of_tables, load, names_of_tables
+from table_published import beside
 from table_summary import drawn, summary
 from table_systems import SYSTEMS, Settings
 from tabular import calibration_error
@@ -155,6 +156,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing after so many")
     parser.add_argument("--summary", action="store_true", help="only summarise; --systems may choose")
     parser.add_argument("--picture", type=Path, help="write the critical-difference picture here")
+    parser.add_argument("--published", type=Path, help="a CSV file of published accuracies to put beside ours")
     options = parser.parse_args()
     if not options.summary:
         tasks: list[Task] = []
@@ -176,6 +178,8 @@ def main() -> None:
     if options.systems:
         lines = [line for line in lines if line["system"] in options.systems.split(",")]
     print(summary(lines))
+    if options.published:
+        print("\n" + beside(lines, options.published))
     if options.picture:
         drawn(lines, options.picture)
 

@@ -19,6 +19,7 @@ def bench() -> Any:
     try:
         import ranking
         import table_data
+        import table_published
         import table_summary
         import table_systems
         import tables
@@ -28,7 +29,7 @@ def bench() -> Any:
     class Bench:
         pass
 
-    for module in (ranking, table_data, table_summary, table_systems, tables):
+    for module in (ranking, table_data, table_published, table_summary, table_systems, tables):
         assert isinstance(module, ModuleType)
         setattr(Bench, module.__name__, module)
     return Bench
@@ -123,3 +124,16 @@ def test_summary_says_who_is_best_and_who_is_over_sure(bench: Any) -> None:
     assert "| SVC | 0 of 3 | +0.05" in text
     unfinished = [line for line in lines if line["set"] != "flags" or line["fold"] == 0]
     assert "over 1 tables, held-out half" in bench.table_summary.summary(unfinished)
+
+
+def test_published_figures_stand_beside_ours(bench: Any, tmp_path: Path) -> None:
+    names = [there for there, _ in bench.table_published.SAME.values()]
+    path = tmp_path / "published.csv"
+    path.write_text("\n".join(["Dataset,one,two", *(f"{name},0.75,0.5" for name in names)]))
+    lines = [{"set": "cmc", "system": "SVC", "error": error} for error in (10.0, 20.0)]
+    text = bench.table_published.beside(lines, path)
+    assert "| set | SVC | | one | two |" in text
+    assert "| cmc | 85.0 | | 75.0 | 50.0 |" in text
+    assert "| vehicle | - | | 75.0 | 50.0 |" in text
+    assert bench.table_published.fits(0.7597, 768)  # 117 of 154
+    assert not bench.table_published.fits(0.7045, 178)  # 25.4 of 36
