@@ -17,8 +17,8 @@ Line = dict[str, Any]
 
 #: table here -> its name in the file, and the rows that the whole table has.  By name, and only where both of the first
 #: two accuracies fit the number of rows (`fits`).  Two of the same name are other data: "wine", whose accuracies are no
-#: parts of 36 rows, of 178; and "segment", whose rows fit, but whose forests and boosted trees have an error of 8 % there
-#: and of 2 % here: it must lack columns.
+#: parts of 36 rows, of 178; and "segment", whose rows fit, but whose forests and boosted trees have errors of 8 % there,
+#: of 2 % here: it must have other columns.
 SAME = {
     "cmc": ("cmc", 1473),
     "diabetes": ("Pima_Indians_Diabetes_Database", 768),
