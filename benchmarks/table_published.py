@@ -17,8 +17,8 @@ Line = dict[str, Any]
 
 #: table here -> its name in the file, and the rows that the whole table has.  By name, and only where both of the first
 #: two accuracies fit the number of rows (`fits`).  Two of the same name are other data: "wine", whose accuracies are no
-#: parts of 36 rows, of 178; and "segment", whose rows fit, but whose forests and boosted trees have 8 % of errors there,
-#: of 2 % here: it must have other columns.
+#: parts of 36 rows, of 178; and "segment", whose rows fit, but whose forests have 8 % of errors there and 2 % here,
+#: so that its columns must be others.
 SAME = {
     "cmc": ("cmc", 1473),
     "diabetes": ("Pima_Indians_Diabetes_Database", 768),
