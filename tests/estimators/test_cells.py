@@ -214,7 +214,7 @@ def test_rows_that_fit_did_not_see(model: EnergyClassifier) -> None:
 
 def test_numbers_are_words_in_a_frame_and_keys_in_an_array() -> None:
     """A frame whose text happens to be numbers this time is no array of codes."""
-    kind = [["1", "2", "a"][i % 3] for i in range(120)]
+    kind = pandas.Categorical([["1", "2", "a"][i % 3] for i in range(120)])
     model = quick().fit(FRAME.assign(colour=kind), Y)
     assert model.cells_.categories[2] == ("1", "2", "a")
     rows = FRAME[:6].assign(colour=["1", "2", "2", "1", "2", "5"])

@@ -231,7 +231,10 @@ def _is_number_column(name: str, values: Any, by_type: bool) -> bool:
     else:
         return True
     codes, different = words(values)
-    refuse_mixed(name, codes, different)
+    try:
+        refuse_mixed(name, codes, different)
+    except CellError as error:
+        raise InputError(f"{error} If {name!r} holds categories, give it the dtype category.") from error
     why = doubts(len(codes), different)
     if why == "dates":
         raise InputError(
