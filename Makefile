@@ -64,6 +64,7 @@ bench: $(INSTALLED)  ## speed and memory, as ratios measured side by side
 compare: $(INSTALLED)  ## accuracy beside other libraries, on real data (ENERGATE_DATA adds sets); goes on where it stopped
 	@$(RUN) -m pip install --quiet --disable-pip-version-check -r benchmarks/peers.txt
 	@$(RUN) benchmarks/tabular.py
+	@$(RUN) benchmarks/tables.py --half all
 	@$(RUN) benchmarks/anomaly.py
 
 clean:  ## remove the virtual environment and everything generated

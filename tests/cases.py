@@ -26,6 +26,7 @@ from energate.estimators import (
     LabelMLP,
     PairScorer,
 )
+from energate.trunk import TrunkUnits
 from energate.units import CovarianceUnits, GatedUnits, HiddenUnits, MeanUnits, NetworkUnits, SymmetricGatedUnits
 
 K = 3  # models
@@ -81,6 +82,8 @@ UNITS = [
     UnitsCase("covariance-once", lambda f: CovarianceUnits(K, D, F, M, f, repeats=1)),
     UnitsCase("network", lambda f: NetworkUnits(TrunkWithHeads(), D, activation=f)),
     UnitsCase("network-context", lambda f: NetworkUnits(TrunkWithContext(), D, C, f), context=True),
+    UnitsCase("trunk", lambda f: TrunkUnits(K, D, M, f, breadth=9, depth=2, waves=[0, 2, 5], n_waves=2)),
+    UnitsCase("trunk-alone", lambda f: TrunkUnits(K, D, M, f, n_members=K, breadth=5, depth=1)),
 ]
 
 #: every registered activation, and the options that change the formula

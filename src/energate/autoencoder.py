@@ -12,7 +12,7 @@ Phi*_out (docs/conventions.md):
 
 import copy
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +36,9 @@ class Autoencoder(nn.Module):
     visible : ``"linear"`` for real-valued data (squared error), ``"sigmoid"`` for data in [0, 1]
         (cross-entropy).
 
-    Data ``v`` is (N, D), shared by all models, or (K, N, D); a context ``c`` is (N, C) or (K, N, C).
+    Data ``v`` is (N, D), shared by all models, or (K, N, D); a context ``c`` is (N, C) or (K, N, C).  Where several
+    models share parts (`energate.trunk.TrunkUnits`), energies also take rows of each group of models, its *member*:
+    (n_members, N, D).
     """
 
     def __init__(self, units: HiddenUnits | Sequence[HiddenUnits], visible: str | Activation = "linear") -> None:
@@ -48,6 +50,7 @@ class Autoencoder(nn.Module):
                 "For example Autoencoder([MeanUnits(n_models=1, n_visible=784, n_hidden=100)])."
             )
         self.n_models = _common("n_models", (group.n_models for group in groups))
+        self.n_members = max(group.n_members for group in groups)
         self.width = _common("the width of v", (group.width for group in groups))
         contexts = [group.context_width for group in groups if group.context_width]
         self.context_width = _common("`n_context`", contexts) if contexts else 0
@@ -111,6 +114,25 @@ class Autoencoder(nn.Module):
             preoutput = preoutput + group.decode(group.activation.f(u), carry)
         return energy - self.visible.conjugate(v), preoutput
 
+    def energies_and_mixture(self, v: Tensor, mix: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        """Relative energies (K, N), and the pre-outputs of each member's models added up with weights: (C, N, D).
+
+        ``v`` is (C, N, D), rows of each member's own, and ``mix`` makes the weights (K, N) of the energies.  Decoders
+        are linear in h, so the weights go in with it, and layers that models share are passed once.
+        """
+        self._check(v, None)
+        energies, hidden = self._bias_term(v), []
+        for group in self.groups:
+            u, carry = group.preactivation(v, None)
+            energies = energies + group.activation.potential(u) / group.repeats
+            hidden.append((group, group.activation.f(u), carry))
+        weights = mix(energies)
+        of_members = weights.unflatten(0, (len(v), -1))  # (C, K, N)
+        mixture = of_members.mT @ self.a.unflatten(0, (len(v), -1))  # (C, N, D)
+        for group, h, carry in hidden:
+            mixture = mixture + group.decode(weights.unsqueeze(-1) * h, carry)
+        return energies, mixture
+
     def loss(self, v: Tensor, c: Tensor | None = None, *, seen: Tensor | None = None) -> Tensor:
         """Reconstruction loss of every row: (K, N).
 
@@ -139,11 +161,12 @@ class Autoencoder(nn.Module):
         if not len(index) or index.min() < -self.n_models or index.max() >= self.n_models:
             raise InputError(f"`models` must name some of the {self.n_models} models, from 0; got {models!r}.")
         chosen = copy.deepcopy(self)
-        chosen.n_models = len(index)
+        index = index % self.n_models
         for group in chosen.groups:
-            group.n_models = len(index)
-        for parameter in chosen.parameters():
-            parameter.data = parameter.data[index.to(parameter.device)]
+            group.select(index)
+        chosen.n_models = len(index)
+        chosen.n_members = max(group.n_members for group in chosen.groups)
+        chosen.a.data = chosen.a.data[index.to(chosen.a.device)]
         return chosen
 
     def extra_repr(self) -> str:
@@ -161,7 +184,8 @@ class Autoencoder(nn.Module):
     def _bias_term(self, v: Tensor) -> Tensor:
         if v.ndim == 2:
             return self.a @ v.T  # (K, N)
-        return (v @ self.a.unsqueeze(-1)).squeeze(-1)  # (K, N, 1) -> (K, N)
+        a = self.a.unflatten(0, (len(v), -1))  # (K, 1, D), or (C, K / C, D) for rows of members
+        return (a @ v.mT).flatten(0, 1)  # (K, N)
 
     def _relative_energy(self, v: Tensor, c: Tensor | None) -> Tensor:
         energy = self._bias_term(v)
@@ -176,7 +200,10 @@ class Autoencoder(nn.Module):
         def score(start: int) -> Tensor:
             part = v[..., start : start + size, :]
             energy = self._relative_energy(part, None if c is None else c[..., start : start + size, :])
-            return energy - self.visible.conjugate(part) if subtract_conjugate else energy
+            if not subtract_conjugate:
+                return energy
+            conjugate = self.visible.conjugate(part)  # (N,), (K, N), or (C, N) for rows of members
+            return energy - (conjugate.repeat_interleave(self.n_models // len(v), 0) if v.ndim == 3 else conjugate)
 
         first = score(0)
         if size >= n_rows:
@@ -227,7 +254,7 @@ class Autoencoder(nn.Module):
                 f"`{name}` must have shape (N, {width}), or ({self.n_models}, N, {width}) for rows of each model's "
                 f"own; got {shape}.{hint}"
             )
-        if rows.ndim == 3 and shape[0] != self.n_models:
+        if rows.ndim == 3 and shape[0] not in (self.n_models, self.n_members):
             raise InputError(
                 f"`{name}` of shape {shape} has rows for {shape[0]} models, this is an Autoencoder of {self.n_models}. "
                 f"Give (N, {width}) for rows that all models share."

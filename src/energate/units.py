@@ -63,6 +63,7 @@ class HiddenUnits(nn.Module, ABC):
         super().__init__()
         positive(n_models=n_models, n_visible=width, n_hidden=n_hidden)
         self.n_models = n_models
+        self.n_members = n_models  # fewer where models share parts: `energate.trunk.TrunkUnits`
         self.n_hidden = n_hidden
         self.width = width  # columns of v
         self.context_width = context_width  # columns of c; 0 = takes no context
@@ -92,6 +93,12 @@ class HiddenUnits(nn.Module, ABC):
     def encode(self, v: Tensor, c: Tensor | None) -> Tensor:
         """The hidden activations h = f(u): (K, N, M)."""
         return self.activation.f(self.preactivation(v, c)[0])
+
+    def select(self, index: Tensor) -> None:
+        """Keep only the models of these numbers, in this order."""
+        for parameter in self.parameters():
+            parameter.data = parameter.data[index.to(parameter.device)]
+        self.n_models = self.n_members = len(index)
 
     def extra_repr(self) -> str:
         context = f", context_width={self.context_width}" if self.context_width else ""

@@ -13,7 +13,12 @@ from torch import Tensor
 
 from energate.errors import InputError
 from energate.rbm import RBM, to_rbm
-from energate.training.calibration import calibrate, calibrate_scales, negative_log_likelihood
+from energate.training.calibration import (
+    calibrate,
+    calibrate_members,
+    calibrate_scales,
+    negative_log_likelihood,
+)
 from energate.units import MeanUnits
 
 
@@ -316,3 +321,44 @@ def test_one_scale_on_a_row_weighted_twice_is_that_of_the_row_repeated() -> None
     beta_again, B_again = calibrate_scales(energies[:, again], labels[again])
     torch.testing.assert_close(beta, beta_again)
     torch.testing.assert_close(B, B_again, rtol=1e-5, atol=1e-7)
+
+
+# --- several members at once ----------------------------------------------------------------------------------
+
+
+def members() -> tuple[Tensor, Tensor]:
+    """Energies (C, P, N, K) of three members, of sizes that are far apart, of the same rows."""
+    (energies, labels), others = (
+        mixed_energies([0.7, 0.2], 200),
+        (mixed_energies([0.7, 0.2], 200, s)[0] for s in (1, 2)),
+    )
+    return torch.stack(
+        [energies, *(size * (energies + noise) for size, noise in zip((1e-2, 1e3), others, strict=True))]
+    ), labels
+
+
+@pytest.mark.parametrize("scale", [False, True])
+def test_members_together_are_calibrated_as_each_alone(scale: bool) -> None:
+    energies, labels = members()
+    weight = torch.linspace(0.5, 1.5, len(labels), dtype=torch.float64)
+    found = calibrate_members(energies, labels, weight, scale=scale)
+    for c, own in enumerate(energies):
+        beta, B = torch.ones(2, dtype=torch.float64), calibrate(own.sum(0), labels, weight)
+        if scale:
+            beta, B = calibrate_scales(own, labels, weight)
+        loss = negative_log_likelihood(B, torch.tensordot(beta, own, 1), labels, weight) / weight.sum()
+        torch.testing.assert_close(found.beta[c], beta, rtol=1e-8, atol=1e-12)
+        torch.testing.assert_close(found.B[c], B, rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(found.losses[c], loss)
+
+
+@pytest.mark.parametrize("scale", [False, True])
+def test_what_was_found_before_leads_to_the_same_optimum(scale: bool) -> None:
+    energies, labels = members()
+    start = calibrate_members(energies, labels, scale=scale)
+    moved = energies * 1.1 + 0.1 * energies.std((2, 3), keepdim=True) * torch.randn(
+        energies.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64
+    )
+    exact, near = (calibrate_members(moved, labels, scale=scale, start=s) for s in (None, start))
+    torch.testing.assert_close(near.losses, exact.losses, rtol=0, atol=1e-6)
+    assert (start.losses - exact.losses).abs().min() > 1e-3  # they did move

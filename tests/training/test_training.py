@@ -1,6 +1,8 @@
 """Training: models together equal models alone, and everything `minimise` promises about its one loop."""
 
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -22,7 +24,7 @@ from energate.training import (
     minimise,
     row_batches,
 )
-from energate.training.loop import spread
+from energate.training.loop import Stepper, spread
 from energate.units import CovarianceUnits, GatedUnits, MeanUnits, NetworkUnits
 
 MODELS = {
@@ -248,6 +250,34 @@ def test_parameters_without_a_gradient_stay_as_they_are(optimizer: str, decay: f
     minimise(lambda _: w.square(), [w, unused], one_step, epochs=3, optimizer=optimizer, weight_decay=decay)
     assert unused.tolist() == [1, 2, 3]
     assert w.tolist() != [1, 2, 3]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_the_factor_of_a_step_may_be_a_tensor(optimizer: str) -> None:
+    def steps(factor: float | Tensor) -> Tensor:
+        w = parameter(1, 2, 3)
+        stepper = Stepper([w], optimizer, RATES, 0.9, DECAYS)
+        for _ in range(3):
+            stepper.zero_grad()
+            w.square().sum().backward()
+            stepper.step(factor)
+        return w.detach()
+
+    assert_equal(steps(torch.tensor(0.5, dtype=torch.float64)), steps(0.5))
+    assert not torch.equal(steps(0.5), steps(1.0))
+
+
+def test_training_does_not_import_the_compiler() -> None:
+    code = """
+import sys, torch
+from energate.training import minimise
+for optimizer in ("adam", "adamw", "sgd"):
+    w = torch.ones(3, requires_grad=True)
+    minimise(lambda _: w.square(), [w], lambda _: [0], epochs=1, optimizer=optimizer)
+print("torch._dynamo" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 def test_the_schedules_scale_the_learning_rate() -> None:

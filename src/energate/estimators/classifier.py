@@ -1,8 +1,7 @@
 """`EnergyClassifier`: one auto-encoder per class, classifying by energy plus calibrated bias (AES, cAES, mcAES)."""
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
@@ -12,26 +11,15 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from torch import Tensor
 
-from energate.autoencoder import Autoencoder
 from energate.errors import InputError
 from energate.estimators import edge
 from energate.estimators.cells import Cells, cells_of_older
 from energate.estimators.edge import SCALINGS, Array, Estimator, Examples, LikingMixin, Scaler, UnitsBuilder, in_chunks
 from energate.estimators.frames import FROM_DTYPE, CellsMixin
+from energate.estimators.kinds import Kind, kind_of
 from energate.estimators.progress import reporting, with_callbacks
 from energate.training import History
-from energate.training.classes import (
-    FINE_TUNE_ROWS,
-    FINE_TUNE_SCALE,
-    PRETRAIN_ROWS,
-    ClassEnergies,
-    LabelledRows,
-    Stages,
-    Training,
-    rows_per_class,
-    start_sharp,
-    train_classes,
-)
+from energate.training.classes import FINE_TUNE_SCALE, ClassEnergies, LabelledRows
 
 Numbers = float | Sequence[float]
 #: what may differ between members: each a number, or one for every member
@@ -43,9 +31,11 @@ PER_MEMBER = (
     "fine_tune_noise_level",
     "generative_weight",
 )
-#: how much of the denoising loss the members keep: on small data, and on large
-AUTO_WEIGHTS, LARGE_WEIGHTS, LARGE, WIDE = (0.0, 0.0, 0.03, 0.1), (0.1,), 2_000_000, 2000
-FEW_COLUMNS = 8  # up to so many, the second of the default members starts with `start_sharp`
+
+
+def _no_breadth(_: Any) -> int:
+    """Of a model that an older version saved."""
+    return 0
 
 
 @dataclass(eq=False, repr=False)
@@ -111,30 +101,33 @@ class EnergyClassifier(
 
     _ADDED = {  # noqa: RUF012  by schema
         2: ("fine_tune_noise_level", "optimizer", "start_scale", "validate_every"),
-        3: ("categorical_features",),
+        3: ("categorical_features", "n_members", "breadth", "depth"),
     }
     # what is saved beside the model, and what of it older files lack
-    _FITTED = ("classes_", "cells_", "scaler_", "generative_weights_", "liking_", "n_rounds_")
-    _FITTED_LATER = {3: {"cells_": cells_of_older}}  # noqa: RUF012  by schema
+    _FITTED = ("classes_", "cells_", "scaler_", "generative_weights_", "breadth_", "liking_", "n_rounds_")
+    _FITTED_LATER = {3: {"cells_": cells_of_older, "breadth_": _no_breadth}}  # noqa: RUF012  by schema
 
-    units: str | UnitsBuilder = "mean-covariance"
+    units: str | UnitsBuilder = "trunk"
     _: KW_ONLY
+    n_members: int | str = "auto"
+    breadth: int | str = "auto"
+    depth: int = 2
     reading: str = "sum"
     n_hidden: int | str = "auto"
     n_factors: int | str = "auto"
     activation: str = "sigmoid"
-    scaling: str = "standard"
+    scaling: str = "auto"
     categorical_features: Any = FROM_DTYPE
     noise: str = "gaussian"
-    noise_level: Numbers = 0.3
+    noise_level: Numbers | str = "auto"
     fine_tune_noise_level: Numbers | None = None
     pretrain_epochs: int | str = "auto"
     max_epochs: int | str = "auto"
     generative_weight: Numbers | str = "auto"
-    learning_rate: Numbers = 3e-3
+    learning_rate: Numbers | str = "auto"
     fine_tune_learning_rate: Numbers = 1e-2
-    weight_decay: Numbers = 0.0
-    batch_size: int = 100
+    weight_decay: Numbers | str = "auto"
+    batch_size: int | str = "auto"
     optimizer: str = "adam"
     early_stopping: bool = True
     validation_fraction: float = 0.15
@@ -164,18 +157,20 @@ class EnergyClassifier(
         """Check everything, and build the model: rows to train on, rows held out, and a seed."""
         if self.start_scale is not None and not self.start_scale > 0:
             raise InputError(f"`start_scale` must be None or above 0; got {self.start_scale!r}.")
-        edge.check_options(self)
+        kind = kind_of(self.units)
+        edge.check_options(kind.settled(self))
         known, cells = vars(self).get("classes_", []), vars(self).get("cells_")
         read = partial(self._read, sample_weight=sample_weight)
+        valid = {"X_valid": X_valid, "y_valid": y_valid}
         given = edge.given_rows(
-            self, X, y, sample_weight, self.class_weight, X_valid=X_valid, y_valid=y_valid, forget="liking_", read=read
+            self, X, y, sample_weight, self.class_weight, **valid, forget="liking_", read=read, split=kind.splits
         )
         self.classes_: NDArray[Any] = given.classes
         if given.valid is not None and len(absent := np.setdiff1d(np.arange(len(self.classes_)), given.valid.labels)):
             raise InputError(f"`y_valid` must hold every class of `y`; {self.classes_[absent]} are missing.")
         if self.warm_start and np.array_equal(known, self.classes_) and self._fits(len(given.rows.X), cells):
             return *given.tensors(self.scaler_, self.model_.B.device), given.seed
-        self.scaler_: Scaler = SCALINGS[self.scaling](given.rows.X, given.rows.weight)
+        self.scaler_: Scaler = SCALINGS[kind.settled(self).scaling](given.rows.X, given.rows.weight)
         train, valid = given.tensors(self.scaler_, edge.resolve_device(self.device))
         self._build(given.rows, given.seed)
         return train, valid, given.seed
@@ -190,11 +185,12 @@ class EnergyClassifier(
         X, y = self._read(X, y, reset=first, sample_weight=sample_weight)
         if first:
             self.classes_ = edge.find_classes(y if classes is None else classes)
-        edge.check_options(self)
+        asked = kind_of(self.units).settled(self)
+        edge.check_options(asked)
         rows = edge.weighted_rows(X, y, self.classes_, sample_weight, self.class_weight)
         seed = edge.draw_seed(self.random_state)
         if first:
-            self.scaler_ = SCALINGS[self.scaling](rows.X, rows.weight)
+            self.scaler_ = SCALINGS[asked.scaling](rows.X, rows.weight)
             self._build(rows, seed)
         self.n_rounds_ += 1
         # A class without rows here gets one of weight 0: its reconstruction stays, other classes' rows push it away.
@@ -210,93 +206,30 @@ class EnergyClassifier(
         """Whether a model from an earlier call, which saw columns with these cells, can go on with these rows."""
         if "model_" not in vars(self) or cells is None or not cells.same_columns(self.cells_):
             return False
-        same_members = len(self._weights(n_rows)) == self.model_.n_members
+        same_members = len(kind_of(self.units).weights(self, n_rows)) == self.model_.n_members
         return same_members and self.model_.autoencoders[0].width == self.cells_.width
 
     def _build(self, rows: Examples, seed: int) -> None:
-        self.generative_weights_ = self._weights(len(rows.X))
-        sharp, generator = self._has_sharp_member(), torch.Generator().manual_seed(seed)
-        self.model_ = self._model(generator)
-        if sharp:
-            start_sharp(self.model_, self.scaler_(rows.X), rows.weight, generator)
+        kind, generator = kind_of(self.units), torch.Generator().manual_seed(seed)
+        self.generative_weights_ = kind.weights(self, len(rows.X))
+        self.breadth_ = kind.breadth(self, len(rows.X))
+        self.model_ = kind.build(self, generator)
+        kind.start(self, rows, generator)
         self.model_.to(edge.resolve_device(self.device))
         self.n_rounds_ = 0
 
-    def _weights(self, n_rows: int) -> Array:
-        """The weight of the denoising loss of every member."""
-        if isinstance(self.generative_weight, str) and self.generative_weight == "auto":
-            if callable(self.units):
-                return np.zeros(1)
-            width = self.cells_.width
-            small = n_rows * width * len(self.classes_) <= LARGE and width <= WIDE
-            return np.array(AUTO_WEIGHTS if small else LARGE_WEIGHTS)
-        found = edge.as_numbers(self, "generative_weight").numpy()
-        if not len(found) or not (found >= 0).all():
-            raise InputError(f"`generative_weight` must be 'auto', or numbers from 0; got {self.generative_weight!r}.")
-        return found
-
-    def _has_sharp_member(self) -> bool:
-        """Whether one of the default members starts with `start_sharp`."""
-        default = isinstance(self.generative_weight, str) and len(self.generative_weights_) > 1
-        return default and self.units != "covariance" and self.cells_.width <= FEW_COLUMNS
-
     def _untrained(self) -> ClassEnergies:
         self.cells_.check(self.n_features_in_)
-        return self._model(torch.Generator())
-
-    def _model(self, generator: torch.Generator) -> ClassEnergies:
-        n_classes, width = len(self.classes_), self.cells_.width
-        if not callable(self.units):
-            edge.check_choices(self, reading=("sum", "shared"))
-        auto = int(np.clip(min(width, 400_000 // width), 64, 200))
-        groups = edge.build_units(self, len(self.generative_weights_) * n_classes, width, auto, generator)
-        parts = [groups] if callable(self.units) or self.reading == "shared" else [[group] for group in groups]
-        visible = "sigmoid" if self.scaling == "unit" else "linear"
-        return ClassEnergies([Autoencoder(part, visible) for part in parts], n_classes)
-
-    def _stages(self, counts: Tensor, seed: int, epochs: int | None = None) -> Stages:
-        """How training goes, by the parameters and the numbers of rows of the classes; ``epochs`` as in `_train`."""
-        n_members, n_classes = self.model_.n_members, self.model_.n_classes
-        sizes = (rows_per_class(self.batch_size, n_classes, least) for least in (PRETRAIN_ROWS, FINE_TUNE_ROWS))
-        steps = [math.ceil(int(counts.max()) / size) for size in sizes]
-        n_pretrain = edge.auto_epochs(self.pretrain_epochs, steps[0], 200, 10) if epochs is None else epochs
-        n_fine_tune = edge.auto_epochs(self.max_epochs, steps[1], 600, 20) if epochs is None else epochs
-        noise = "noise_level" if self.fine_tune_noise_level is None else "fine_tune_noise_level"
-        training = Training(
-            n_pretrain,
-            self.batch_size,
-            learning_rate=edge.per_member(self, "learning_rate", n_members),
-            weight_decay=edge.per_member(self, "weight_decay", n_members),
-            noise=self.noise,
-            noise_level=edge.per_member(self, "noise_level", n_members),
-            patience=self.n_iter_no_change,
-            validate_every=self.validate_every,
-            optimizer=self.optimizer,
-            learn_scale=self.learn_scale,
-            seed=seed,
-        )
-        rate, level = (edge.per_member(self, name, n_members) for name in ("fine_tune_learning_rate", noise))
-        return Stages(
-            training,
-            replace(training, epochs=n_fine_tune, learning_rate=rate, noise_level=level),
-            torch.as_tensor(self.generative_weights_),
-            # Later rounds of `partial_fit` go on from the scales of the last one: weights would grow without end.
-            start_scale=self.start_scale if self.n_rounds_ <= 1 else None,
-            calibrate=epochs is None or int(counts.min()) >= edge.MIN_CLASS_ROWS,
-            sharp=self._has_sharp_member(),
-        )
+        return kind_of(self.units).build(self, torch.Generator())
 
     def _train(self, train: LabelledRows, valid: LabelledRows | None, seed: int, epochs: int | None = None) -> None:
-        """The three stages; ``epochs`` come from `partial_fit`, whose rows may lack classes or hold few of them."""
-        stages = self._stages(torch.bincount(train.labels), seed, epochs)
-        with reporting(self, stages.pretrain.epochs + stages.fine_tune.epochs, train.v, train.labels) as report:
-            self.history_: dict[str, History] = train_classes(self.model_.float(), train, stages, valid, report)
-            self._settle(valid or train)
-
-    def _settle(self, rows: LabelledRows) -> None:
-        """What is done once the weights are final; the rows are those held out, or else trained on."""
-        with torch.no_grad():  # without gradients rows are scored in chunks
-            self.liking_ = np.sort(edge.any_class(self.model_.energies(rows.v)))
+        """All of the training; ``epochs`` come from `partial_fit`, whose rows may lack classes or hold few of them."""
+        kind = kind_of(self.units)
+        with reporting(self, kind.n_epochs(self, train, epochs), train.v, train.labels) as report:
+            self.model_.float()
+            self.history_: dict[str, History]
+            self.history_, liked = kind.train(self, train, valid, seed, epochs, report)
+            self.liking_ = np.sort(edge.any_class(liked))
         edge.settle(self.model_)
 
     # --- scoring -----------------------------------------------------------------------------------

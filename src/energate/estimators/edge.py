@@ -29,6 +29,8 @@ Array = NDArray[np.float64]
 UnitsBuilder = Callable[[int, int, torch.Generator], HiddenUnits | Sequence[HiddenUnits]]
 ROWS_PER_CHUNK = 8192
 LEAST_SPREAD = 0.125  # of the range of a column
+#: Soft columns end at this many spreads; values beyond FURTHEST count as that, and INNERMOST of the limit is undone.
+SOFT_LIMIT, FURTHEST, INNERMOST = 3.0, 1e100, 0.99
 UNIT_KINDS = ("mean", "covariance", "mean-covariance")
 MIN_VALID_ROWS, MIN_CLASS_ROWS = 10, 5  # with fewer, in all or of a class, there is no validation split
 
@@ -117,14 +119,29 @@ def any_class(energies: Tensor) -> Array:
 
 @dataclass(frozen=True)
 class Scaler:
-    """Columns as ``(x - offset) / size``; it is saved with the model."""
+    """Columns as ``z = (x - offset) / size``, those that are ``soft`` as z / sqrt(1 + (z / 3)^2), which stays within 3.
+
+    It is saved with the model.
+    """
 
     offset: Array
     size: Array
+    soft: NDArray[np.bool_] | None = None
 
     def __call__(self, X: Array) -> Array:
         with np.errstate(over="ignore"):  # rows far from those of `fit`; `in_chunks` brings them back
-            return (X - self.offset) / self.size
+            z = (X - self.offset) / self.size
+        if self.soft is None:
+            return z
+        near = np.clip(z, -FURTHEST, FURTHEST)
+        return np.where(self.soft, near / np.sqrt(1 + (near / SOFT_LIMIT) ** 2), z)
+
+    def undo(self, v: Array) -> Array:
+        """Scaled rows (..., D) in the user's units; what a soft column cannot reach is brought back to just before."""
+        if self.soft is not None:
+            inside = np.clip(v / SOFT_LIMIT, -INNERMOST, INNERMOST)
+            v = np.where(self.soft, SOFT_LIMIT * inside / np.sqrt(1 - inside**2), v)
+        return v * self.size + self.offset
 
 
 @dataclass(frozen=True)
@@ -167,6 +184,24 @@ def _unit(X: Array, _: Array) -> Scaler:
     return Scaler(low, np.where(_varies(low, high), size, np.maximum(size, 1.0)))
 
 
+def _robust(X: Array, _: Array) -> Scaler:
+    """Numbers by their median and the distance of their quartiles (if that is 0, half the range), softly limited.
+
+    Columns of at most two values become 0 and 1.
+    """
+    low, high = _range(X)
+    exponent = np.frexp(np.maximum(-low, high))[1]
+    X, low, high = (np.ldexp(values, -exponent) for values in (X, low, high))  # differences of huge values overflow
+    first, median, third = np.quantile(X, [0.25, 0.5, 0.75], axis=0)
+    middle = np.where(third > first, third - first, (high - low) / 2)
+    two = ((low == X) | (high == X)).all(axis=0)
+    varies = _varies(low, high)
+    size = np.where(varies, np.where(two, high - low, middle), 1.0)
+    offset = np.where(two, low, median)
+    size = np.maximum(np.ldexp(size, exponent), np.finfo(np.float64).tiny)
+    return Scaler(np.ldexp(offset, exponent), size, varies & ~two)
+
+
 def _range(X: Array) -> tuple[Array, Array]:
     """The least and the largest value of every column."""
     low, high = X.min(axis=0), X.max(axis=0)
@@ -186,7 +221,7 @@ def _varies(low: Array, high: Array) -> NDArray[np.bool_]:
 
 
 #: scaling by name
-SCALINGS: dict[str, Callable[[Array, Array], Scaler]] = {"standard": _standard, "unit": _unit, "none": _none}
+SCALINGS: dict[str, Callable[[Array, Array], Scaler]] = {"standard": _standard, "unit": _unit, "none": _none, "robust": _robust}
 
 
 # --- what `fit` is given ---------------------------------------------------------------------------------------
@@ -363,11 +398,13 @@ def given_rows(
     y_valid: Any = None,
     forget: str = "model_",
     read: Callable[..., tuple[Array, Any]] | None = None,
+    split: bool = True,
 ) -> Given:
     """Check what a classifier is given to `fit`.
 
     ``forget`` is what `fit` sets last: it goes, so that the estimator is not fitted until then.  ``read(X, y,
-    reset=...)`` checks rows and classes, where `validate_data` is not all there is to it.
+    reset=...)`` checks rows and classes, where `validate_data` is not all there is to it.  Without ``split`` all rows
+    train, unless the caller brings others to stop early on.
     """
     read = read or partial(validate_data, estimator, dtype=np.float64)
     X, y = read(X, y, reset=True)
@@ -381,6 +418,8 @@ def given_rows(
     if given is not None:
         valid = Examples(given[0], encode_labels(given[1], classes), np.ones(len(given[0])))
         return Given(classes, rows, rows, valid, seed)
+    if not split:
+        return Given(classes, rows, rows, None, seed)
     train, held_out = hold_out(estimator, len(rows.X), seed, rows.labels)
     return Given(classes, rows, rows.take(train), None if held_out is None else rows.take(held_out), seed)
 

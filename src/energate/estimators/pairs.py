@@ -185,8 +185,8 @@ class PairScorer(Estimator):
         """
         both = self._of_pairs(X, Y, lambda v, c: self.model_.reconstruct(v, c)[0])
         x, y = np.split(both, [both.shape[1] - self.n_targets_in_], axis=1)
-        y = _unscaled(self.scaler_y_, y)
-        return (_unscaled(self.scaler_x_, x), y) if x.shape[1] else y
+        y = self.scaler_y_.undo(y)
+        return (self.scaler_x_.undo(x), y) if x.shape[1] else y
 
     def apply(self, X: Any, Y: Any, X_new: Any) -> Array:
         """The transformation from x to y, applied to other rows: (n, columns of Y), in the original columns.
@@ -211,7 +211,7 @@ class PairScorer(Estimator):
             p = group.decode(h, carry) + self.model_.a.unsqueeze(1)
             return self.model_.visible.f(p)[0, :, -self.n_targets_in_ :]
 
-        return _unscaled(self.scaler_y_, self._score((X, Y, X_new), decode))
+        return self.scaler_y_.undo(self._score((X, Y, X_new), decode))
 
     def _of_pairs(self, X: Any, Y: Any, score: Callable[[Tensor, Tensor | None], Tensor]) -> Array:
         arrange = PAIR_RELATIONS[self.relation].arrange
@@ -253,7 +253,3 @@ def _same_rows(**parts: Array) -> None:
     (first, second), (a, b) = parts, parts.values()
     if len(a) != len(b):
         raise InputError(f"`{first}` and `{second}` must have as many rows each; got {len(a)} and {len(b)}.")
-
-
-def _unscaled(scaler: Scaler, rows: Array) -> Array:
-    return rows * scaler.size + scaler.offset

@@ -562,7 +562,8 @@ def encode(value: Any, name: str) -> Any:
     if type(value) is dict:  # as pairs, since keys need not be text
         return {"$dict": [[encode(key, name), encode(item, name)] for key, item in value.items()]}
     if isinstance(value, Scaler):
-        return {"$scaler": {"offset": encode(value.offset, name), "size": encode(value.size, name)}}
+        parts = {part: encode(array, name) for part, array in vars(value).items() if array is not None}
+        return {"$scaler": parts}
     if isinstance(value, Cells):
         parts = {"fill": value.fill, "missing": value.missing, "categories": dict(value.categories)}
         return {"$cells": {part: encode(content, name) for part, content in parts.items()}}

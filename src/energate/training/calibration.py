@@ -1,13 +1,15 @@
 """Class biases B by maximum likelihood: ``P(z = i | x) = softmax_i(E_i(x) + B_i)`` (`eqn:gae:classification`).
 
-The negative log-likelihood is convex in B, and strictly so once the gauge sum B = 0 is fixed.
+The negative log-likelihood is convex in B, and strictly so once the gauge sum B = 0 is fixed; and jointly convex in B
+and in scales of the energies.  C such problems, of the members of a classifier, are solved as one program.
 """
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.nn.functional import binary_cross_entropy_with_logits, one_hot
 
 from energate.errors import InputError
 
@@ -16,6 +18,8 @@ NEWTON_STEPS = 100
 SCALE_SPREAD, LEAST_SCALE = 0.5, 1e-3  # the prior on a scale; the least scale, as a share of the first
 FLAT = 1e-9  # added to curvatures of `calibrate_labels`: scores that say nothing have none
 SOFT, SHARPEN = 10.0, 4.0  # spread of energies that Newton takes at once, and the factor from stage to stage
+EXACT, NEAR, ROUGH = 1e-22, 1e-6, 1e-7  # gains of a step, in nats per row, that end Newton's steps
+ROUNDING = 16 * torch.finfo(torch.float64).eps  # near the optimum the values say nothing, the gradient does
 
 
 def negative_log_likelihood(B: Tensor, energies: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -36,42 +40,8 @@ def calibrate(energies: Tensor, labels: Tensor, weight: Tensor | None = None) ->
 
     At the optimum the expected number of rows of each class equals the number seen.
     """
-    energies = energies.detach().to(torch.float64)
-    n_rows, n_classes = _check(energies, labels)
-    if not torch.isfinite(energies).all():
-        raise InputError("`energies` must be finite; got NaN or infinity. Check the data and the models.")
-    labels = labels.long()  # the index of `gather`
-    w = torch.ones(n_rows).to(energies) if weight is None else weight.detach().to(energies)
-    if w.shape != (n_rows,) or not (torch.isfinite(w) & (w >= 0)).all():
-        raise InputError(
-            f"`weight` must have shape ({n_rows},), all finite and at least 0; got shape {tuple(w.shape)}"
-            f"{', and a number that is not' if w.shape == (n_rows,) else ''}."
-        )
-    counts = torch.zeros(n_classes).to(energies).index_add(0, labels, w)  # (K,)
-    if (counts <= 0).any():
-        missing = (counts <= 0).nonzero().squeeze(1).tolist()
-        raise InputError(
-            f"Every class must occur in the calibration rows; none of the {n_rows} rows is of class {missing}. "
-            "Calibrate on rows of all classes, or leave those classes out."
-        )
-    log_w = w.clamp(min=torch.finfo(torch.float64).tiny).log().unsqueeze(1)  # (N, 1)
-    energies = energies - energies.amax(1, keepdim=True)
-    # Large energies make the likelihood almost piecewise linear.  Soften them first, then sharpen by steps.
-    spread = float((energies.amax(1) - energies.amin(1)).mean())
-    n_softer = max(0, math.ceil(math.log(max(spread, 1.0) / SOFT) / math.log(SHARPEN)))
-    B = torch.zeros_like(counts)
-    # Iterative scaling: monotone from anywhere, in the log domain, so that far-off biases come near.
-    soft = energies * SHARPEN**-n_softer
-    for _ in range(GIS_STEPS):
-        log_expected = torch.logsumexp(torch.log_softmax(soft + B, -1) + log_w, 0)  # (K,)
-        change = counts.log() - log_expected
-        B = B + change
-        if change.abs().max() < 1e-3:
-            break
-    for power in range(n_softer, -1, -1):
-        B = _newton(B, energies * SHARPEN**-power, labels, w, counts, 1e-11 if power == 0 else 1e-3)
-        B = B * (SHARPEN if power else 1.0)
-    return B
+    _check(energies, labels)
+    return calibrate_members(energies[None, None], labels, weight, scale=False).B[0]
 
 
 def calibrate_scales(energies: Tensor, labels: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -81,49 +51,54 @@ def calibrate_scales(energies: Tensor, labels: Tensor, weight: Tensor | None = N
     a normal prior on each beta, around 1 with spread 0.5: it decides where there are few rows, or where they are
     separable and the likelihood would send beta to infinity.  No beta is negative.
     """
+    _check(energies.sum(0), labels)
+    found = calibrate_members(energies.unsqueeze(0), labels, weight)
+    return found.beta[0], found.B[0]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Scales (C, P), biases (C, K) and mean log-losses (C,) of C members, in float64."""
+
+    beta: Tensor
+    B: Tensor
+    losses: Tensor
+
+
+def calibrate_members(
+    energies: Tensor,
+    labels: Tensor,
+    weight: Tensor | None = None,
+    *,
+    scale: bool = True,
+    start: Calibration | None = None,
+) -> Calibration:
+    """`calibrate_scales` of C members at once, or without ``scale`` `calibrate` of the sums over their parts.
+
+    ``energies`` are (C, P, N, K).  From ``start``, what was found for energies nearly the same, it takes a few steps,
+    the last of which gains less than 1e-7 nats per row; else the optimum is exact.
+    """
     energies = energies.detach().to(torch.float64)
-    total = energies.sum(0)  # (N, K)
-    n_rows, _ = _check(total, labels)
-    spread = float((total.amax(1) - total.amin(1)).mean())
-    beta = torch.full((len(energies),), min(1.0, SOFT / max(spread, 1e-300))).to(total)
-    B = calibrate(beta[0] * total, labels, weight)  # checks, and brings far-off biases near
-    w = torch.ones(n_rows).to(total) if weight is None else weight.detach().to(total)
-    chosen = torch.nn.functional.one_hot(labels.long(), len(B)).to(total)
-    n_scales = len(beta)
-
-    def cost(theta: Tensor) -> Tensor:
-        logits = torch.tensordot(theta[:n_scales], energies, 1)
-        prior = ((theta[:n_scales] - 1) ** 2).sum() / (2 * SCALE_SPREAD**2)
-        return negative_log_likelihood(theta[n_scales:], logits, labels.long(), w) + prior
-
-    theta = torch.cat([beta, B])
-    floor = torch.cat([LEAST_SCALE * beta, torch.full_like(B, -math.inf)])
-    value, damping = cost(theta), 1e-6
-    rounding = 16 * torch.finfo(torch.float64).eps
-    for _ in range(NEWTON_STEPS):
-        gradient, hessian = _derivatives(theta, energies, chosen, w)
-        free = (theta > floor) | (gradient < 0)
-        # Lengths of the Newton step: a scale of energies of 1e4 and a bias differ by as much.
-        size = hessian.diagonal().clamp(min=1e-12).sqrt()
-        if ((gradient / size)[free].abs() <= 1e-9 * float(w.sum()) ** 0.5).all():
-            break
-        both = free.unsqueeze(1) & free
-        scaled = torch.where(both, hessian / (size.unsqueeze(1) * size), 0.0)
-        scaled = scaled + torch.diag(torch.where(free, damping, 1.0))
-        direction = torch.linalg.solve(scaled, torch.where(free, -gradient / size, 0.0)) / size
-        candidate = torch.maximum(theta + direction, floor)
-        new_value = cost(candidate)
-        if new_value <= value + rounding * value.abs():
-            converged = bool(value - new_value <= 1e-13 * value.abs())
-            theta, value, damping = candidate, new_value, max(damping * 0.1, 1e-12)
-            if converged:
-                break
-        elif damping > 1e8:
-            break
-        else:
-            damping *= 10
-    B = theta[n_scales:]
-    return theta[:n_scales], B - B.mean()
+    n_rows, n_classes = energies.shape[2:]
+    if not torch.isfinite(energies).all():
+        raise InputError("`energies` must be finite; got NaN or infinity. Check the data and the models.")
+    w = torch.ones(n_rows).to(energies) if weight is None else weight.detach().to(energies)
+    if w.shape != (n_rows,) or not (torch.isfinite(w) & (w >= 0)).all():
+        raise InputError(
+            f"`weight` must have shape ({n_rows},), all finite and at least 0; got shape {tuple(w.shape)}"
+            f"{', and a number that is not' if w.shape == (n_rows,) else ''}."
+        )
+    chosen = one_hot(labels.long(), n_classes).to(energies)  # (N, K)
+    counts = w @ chosen
+    if (counts <= 0).any():
+        missing = (counts <= 0).nonzero().squeeze(1).tolist()
+        raise InputError(
+            f"Every class must occur in the calibration rows; none of the {n_rows} rows is of class {missing}. "
+            "Calibrate on rows of all classes, or leave those classes out."
+        )
+    solve = _scales_and_biases if scale else _biases
+    beta, B, log_p = solve(energies, chosen, w, start)
+    return Calibration(beta, B - B.mean(1, keepdim=True), -(log_p * chosen).sum(-1) @ w / w.sum())
 
 
 def calibrate_labels(scores: Tensor, labels: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -180,51 +155,131 @@ def calibrate_labels(scores: Tensor, labels: Tensor, weight: Tensor | None = Non
     return slope / unit, offset - slope * middle / unit
 
 
-def _derivatives(theta: Tensor, energies: Tensor, chosen: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradient and Hessian of the cost of `calibrate_scales`; the direction in which B does not matter is filled in."""
-    n_scales = len(energies)
-    p = torch.softmax(torch.tensordot(theta[:n_scales], energies, 1) + theta[n_scales:], -1)  # (N, K)
-    miss = (p - chosen) * w.unsqueeze(1)
-    gradient_beta = (energies * miss).sum((1, 2)) + (theta[:n_scales] - 1) / SCALE_SPREAD**2
-    gradient = torch.cat([gradient_beta, miss.sum(0)])
-    centred = energies - (energies * p).sum(-1, keepdim=True)  # (P, N, K)
-    weighted = p * w.unsqueeze(1)
-    beta_beta = torch.einsum("pnk,qnk,nk->pq", centred, centred, weighted)
-    beta_beta = beta_beta + torch.eye(n_scales).to(p) / SCALE_SPREAD**2
-    beta_B = (centred * weighted).sum(1)  # (P, K)
-    B_B = torch.diag(weighted.sum(0)) - weighted.T @ p + w.sum() / p.shape[1] ** 2
-    return gradient, torch.cat([torch.cat([beta_beta, beta_B], 1), torch.cat([beta_B.T, B_B], 1)])
+Solution = tuple[Tensor, Tensor, Tensor]  # scales (C, P), biases (C, K), log-probabilities (C, N, K)
 
 
-def _newton(B: Tensor, energies: Tensor, labels: Tensor, w: Tensor, counts: Tensor, tolerance: float) -> Tensor:
-    """Damped Newton with Armijo's rule; the all-ones direction, along which nothing changes, is filled in."""
-    total = float(w.sum())
-    eye = torch.eye(len(B)).to(B)
-    damping = 1e-8 * total
-    rounding = 16 * torch.finfo(torch.float64).eps  # near the optimum the values say nothing, the gradient does
-    value = negative_log_likelihood(B, energies, labels, w)
+def _biases(energies: Tensor, chosen: Tensor, w: Tensor, start: Calibration | None) -> Solution:
+    total, beta = energies.sum(1), torch.ones(energies.shape[:2]).to(energies)
+    total = total - total.amax(-1, keepdim=True)  # (C, N, K)
+    if start is not None:
+        B, log_p = _newton(_Likelihood(total, energies[:, :0], chosen, w), start.B, ROUGH)
+        return beta, B, log_p
+    # Large energies make the likelihood almost piecewise linear.  Soften them first, then sharpen by steps.
+    n_softer = ((_spread(total).clamp(min=1.0) / SOFT).log() / math.log(SHARPEN)).ceil().clamp(min=0)  # (C,)
+    B = _iterative_scaling(total * _column(SHARPEN**-n_softer), chosen, w)
+    power = n_softer
+    for stage in range(int(n_softer.max()), -1, -1):
+        before, power = power, n_softer.clamp(max=stage)
+        B = B * (SHARPEN ** (before - power)).unsqueeze(1)
+        likelihood = _Likelihood(total * _column(SHARPEN**-power), energies[:, :0], chosen, w)
+        B, log_p = _newton(likelihood, B, EXACT if stage == 0 else NEAR)
+    return beta, B, log_p
+
+
+def _scales_and_biases(energies: Tensor, chosen: Tensor, w: Tensor, start: Calibration | None) -> Solution:
+    total, n_scales = energies.sum(1), energies.shape[1]
+    first = (SOFT / _spread(total).clamp(min=1e-300)).clamp(max=1.0)  # (C,)
+    if start is None:
+        B = _iterative_scaling(total * _column(first), chosen, w)  # brings far-off biases near
+        theta = torch.cat([first.unsqueeze(1).expand(-1, n_scales), B], 1)
+    else:
+        theta = torch.cat([start.beta, start.B], 1)
+    likelihood = _Likelihood(torch.zeros_like(total), energies, chosen, w, LEAST_SCALE * first)
+    theta, log_p = _newton(likelihood, theta, EXACT if start is None else ROUGH)
+    return theta[:, :n_scales], theta[:, n_scales:], log_p
+
+
+class _Likelihood:
+    """Minus the log-likelihood of C problems, and its derivatives in theta (C, P + K): scales, then biases.
+
+    The logits are ``fixed`` (C, N, K) + the scaled ``parts`` (C, P, N, K) + biases.
+    """
+
+    def __init__(
+        self, fixed: Tensor, parts: Tensor, chosen: Tensor, w: Tensor, least_scale: Tensor | None = None
+    ) -> None:
+        self.fixed, self.parts, self.chosen, self.w = fixed, parts, chosen, w.unsqueeze(1)  # (N, 1)
+        self.total, self.n_scales = float(w.sum()), parts.shape[1]
+        free = torch.full((len(fixed), self.n_scales + fixed.shape[2]), -math.inf).to(fixed)
+        if least_scale is not None:
+            free[:, : self.n_scales] = least_scale.unsqueeze(1)
+        self.floor = free
+
+    def __call__(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """Values (C,) and log-probabilities (C, N, K)."""
+        beta, B = theta[:, : self.n_scales], theta[:, self.n_scales :]
+        logits = self.fixed + (beta[..., None, None] * self.parts).sum(1) + B.unsqueeze(1)
+        log_p = torch.log_softmax(logits, -1)
+        prior = ((beta - 1) ** 2).sum(1) / (2 * SCALE_SPREAD**2)
+        return prior - (self.w * self.chosen * log_p).sum((1, 2)), log_p
+
+    def derivatives(self, theta: Tensor, log_p: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradient (C, P + K) and Hessian; the direction in which B does not matter is filled in."""
+        p, beta = log_p.exp(), theta[:, : self.n_scales]
+        miss, weighted = (p - self.chosen) * self.w, p * self.w  # (C, N, K)
+        gradient_beta = (self.parts * miss.unsqueeze(1)).sum((2, 3)) + (beta - 1) / SCALE_SPREAD**2
+        centred = self.parts - (self.parts * p.unsqueeze(1)).sum(-1, keepdim=True)  # (C, P, N, K)
+        pulled = centred * weighted.unsqueeze(1)
+        beta_beta = pulled.flatten(2) @ centred.flatten(2).mT
+        beta_beta = beta_beta + torch.eye(self.n_scales).to(p) / SCALE_SPREAD**2
+        beta_B = pulled.sum(2)  # (C, P, K)
+        B_B = torch.diag_embed(weighted.sum(1)) - weighted.mT @ p + self.total / p.shape[-1] ** 2
+        hessian = torch.cat([torch.cat([beta_beta, beta_B], 2), torch.cat([beta_B.mT, B_B], 2)], 1)
+        return torch.cat([gradient_beta, miss.sum(1)], 1), hessian
+
+
+def _newton(likelihood: _Likelihood, theta: Tensor, gain: float) -> tuple[Tensor, Tensor]:
+    """Newton's steps from theta (C, P + K), damped wherever one does not lower the value; log-probabilities, too.
+
+    Each problem ends by itself, with the first step that is to gain no more than ``gain`` per row.
+    """
+    (value, log_p), total, floor = likelihood(theta), likelihood.total, likelihood.floor
+    damping, done = torch.full_like(value, 1e-8), torch.zeros_like(value, dtype=torch.bool)
     for _ in range(NEWTON_STEPS):
-        p = torch.softmax(energies + B, -1)  # (N, K)
-        expected = w @ p
-        gradient = expected - counts
-        if gradient.abs().max() <= tolerance * total:
+        gradient, hessian = likelihood.derivatives(theta, log_p)
+        free = (theta > floor) | (gradient < 0)
+        # A scale of energies of 1e4 and a bias differ by as much in size.
+        size = hessian.diagonal(dim1=1, dim2=2).clamp(min=1e-12).sqrt()
+        downhill = torch.where(free, -gradient / size, 0.0)
+        both = free.unsqueeze(1) & free.unsqueeze(2)
+        scaled = torch.where(both, hessian / (size.unsqueeze(1) * size.unsqueeze(2)), 0.0)
+        scaled = scaled + torch.diag_embed(torch.where(free, damping.unsqueeze(1), 1.0))
+        direction = torch.linalg.solve(scaled, downhill)
+        candidate = torch.maximum(theta + direction / size, floor)
+        new_value, new_log_p = likelihood(candidate)
+        better = (new_value <= value + ROUNDING * value.abs()) & ~done
+        theta = torch.where(better.unsqueeze(1), candidate, theta)
+        value, log_p = torch.where(better, new_value, value), torch.where(_column(better), new_log_p, log_p)
+        damping = torch.where(better, (damping * 0.1).clamp(min=1e-14), damping * 10)
+        # To second order; the values themselves end sooner, in rounding.
+        done = done | ((direction * downhill).sum(1) / 2 <= gain * total) | (damping > 1e8)
+        if done.all():
             break
-        hessian = torch.diag(expected) - (p * w.unsqueeze(1)).T @ p
-        direction = torch.linalg.solve(hessian + damping * eye + total / len(B), -gradient)
-        decrease = float(gradient @ direction)
-        size, accepted = 1.0, False
-        while size > 1e-6 and not accepted:
-            candidate = negative_log_likelihood(B + size * direction, energies, labels, w)
-            accepted = bool(candidate <= value + 1e-4 * size * decrease + rounding * value)
-            size = size if accepted else size / 2
-        if accepted:
-            B, value = B + size * direction, candidate
-            damping = max(damping * 0.1, 1e-14 * total)
-        elif damping > 1e6 * total:
+    return theta, log_p
+
+
+def _iterative_scaling(energies: Tensor, chosen: Tensor, w: Tensor) -> Tensor:
+    """Biases (C, K) near the best: monotone from anywhere, in the log domain."""
+    log_w = w.clamp(min=torch.finfo(torch.float64).tiny).log().unsqueeze(1)  # (N, 1)
+    log_counts = (w @ chosen).log()
+    B = torch.zeros_like(energies[:, 0])
+    going = torch.ones_like(B[:, :1], dtype=torch.bool)
+    for _ in range(GIS_STEPS):
+        change = log_counts - torch.logsumexp(torch.log_softmax(energies + B.unsqueeze(1), -1) + log_w, 1)  # (C, K)
+        B = torch.where(going, B + change, B)
+        going = going & (change.abs().amax(1, keepdim=True) >= 1e-3)
+        if not going.any():
             break
-        else:
-            damping *= 10
-    return B - B.mean()
+    return B
+
+
+def _spread(energies: Tensor) -> Tensor:
+    """How far the classes are apart, on average over rows: (C, N, K) -> (C,)."""
+    return (energies.amax(-1) - energies.amin(-1)).mean(1)
+
+
+def _column(values: Tensor) -> Tensor:
+    return values[:, None, None]
 
 
 def _check(energies: Tensor, labels: Tensor) -> tuple[int, int]:
@@ -237,3 +292,25 @@ def _check(energies: Tensor, labels: Tensor) -> tuple[int, int]:
     if labels.is_floating_point() or labels.min() < 0 or labels.max() >= n_classes:
         raise InputError(f"`labels` must be whole numbers from 0 to {n_classes - 1}; encode them first.")
     return len(energies), n_classes
+
+
+def find_temperature(logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> float:
+    """The factor for logits (N, K) that makes the labels most likely: one number, not negative, in float64.
+
+    A normal prior around 1 with the spread of a scale decides where there are few rows, or where they are separable.
+    """
+    logits = logits.detach().to(torch.float64)
+    _check(logits, labels)
+    w = torch.ones(len(logits)).to(logits) if weight is None else weight.detach().to(logits)
+    chosen = one_hot(labels.long(), logits.shape[1]).to(logits)
+    factor = torch.ones(()).to(logits)
+    for _ in range(NEWTON_STEPS):  # convex in one number: steps that are halved at the border converge
+        p = torch.softmax(factor * logits, -1)
+        mean = (p * logits).sum(-1)  # (N,)
+        gradient = w @ (mean - (chosen * logits).sum(-1)) + (factor - 1) / SCALE_SPREAD**2
+        curvature = w @ ((p * logits.square()).sum(-1) - mean.square()) + 1 / SCALE_SPREAD**2
+        step = (gradient / curvature).clamp(-factor, factor / 2)  # at most double, at most half
+        factor = factor - step
+        if step.abs() <= 1e-10 * factor:
+            break
+    return float(factor)

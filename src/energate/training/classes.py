@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
-from energate.training.calibration import calibrate, calibrate_scales, negative_log_likelihood
+from energate.training.calibration import Calibration, calibrate_members
 from energate.training.loop import Batches, History, Listener, Stage, class_batches, corrupt, spread
 from energate.units import MeanUnits
 
@@ -62,9 +62,12 @@ class ClassEnergies(nn.Module):
 
         ``relative`` leaves out a term that all classes share.  LabelledRows are (N, D), or (C, N, D) for members' own.
         """
-        if v.ndim == 3:  # a member's classes all see the member's rows
-            v = v[0] if self.n_members == 1 else v.repeat_interleave(self.n_classes, 0)
-        scores = [part.relative_energy(v) if relative else part.energy(v) for part in self.autoencoders]
+        scores = []
+        for part in self.autoencoders:
+            rows = v
+            if v.ndim == 3 and part.n_members != self.n_members:  # a member's classes all see the member's rows
+                rows = v[0] if self.n_members == 1 else v.repeat_interleave(self.n_classes, 0)
+            scores.append(part.relative_energy(rows) if relative else part.energy(rows))
         return torch.stack(scores).unflatten(1, (self.n_members, self.n_classes)).permute(1, 0, 3, 2)
 
     def calibrated(self, part_energies: Tensor) -> Tensor:
@@ -194,22 +197,16 @@ def find_biases(model: ClassEnergies, rows: LabelledRows, scale: bool) -> tuple[
 
     The prior of `calibrate_scales` is around the model's present scales.
     """
-    with torch.no_grad():
-        # On the CPU, member by member: many small steps.
-        beta = model.beta.double().cpu().clone()  # (C, P)
-        energies = beta[..., None, None] * model.part_energies(rows.v).double().cpu()  # (C, P, N, K)
-        labels, weight = rows.labels.cpu(), rows.weight.double().cpu()
-        B, losses = torch.zeros(model.B.shape).to(energies), torch.zeros(len(energies)).to(energies)
-        for c, parts in enumerate(energies):
-            factor = torch.ones(len(parts)).to(parts)
-            if scale:
-                factor, B[c] = calibrate_scales(parts, labels, weight)
-            else:
-                B[c] = calibrate(parts.sum(0), labels, weight)
-            total = torch.tensordot(factor, parts, 1)
-            losses[c] = negative_log_likelihood(B[c], total, labels, weight) / weight.sum()
-            beta[c] = beta[c] * factor
-    return beta, B, losses
+    found = _factors(model, rows, scale)
+    return model.beta.double().cpu() * found.beta, found.B, found.losses
+
+
+@torch.no_grad()
+def _factors(model: ClassEnergies, rows: LabelledRows, scale: bool, start: Calibration | None = None) -> Calibration:
+    """What `find_biases` finds, with factors of the model's present scales; ``start`` as in `calibrate_members`."""
+    # On the CPU: many small steps.
+    energies = model.beta[..., None, None].double().cpu() * model.part_energies(rows.v).double().cpu()  # (C, P, N, K)
+    return calibrate_members(energies, rows.labels.cpu(), rows.weight.double().cpu(), scale=scale, start=start)
 
 
 def set_biases(model: ClassEnergies, rows: LabelledRows, scale: bool = False) -> Tensor:
@@ -340,8 +337,12 @@ def _validation(model: ClassEnergies, valid: LabelledRows | None, scale: bool) -
     if valid is None:
         return None
 
+    last: Calibration | None = None
+
     def validate() -> Tensor:  # the model's own biases play no part
-        losses = find_biases(model, valid, scale)[2].to(model.B)
+        nonlocal last
+        last = _factors(model, valid, scale, last)
+        losses = last.losses.to(model.B)
         return losses[0] if model.n_members == 1 else losses
 
     return validate

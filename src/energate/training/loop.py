@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from energate.errors import InputError
+from energate.training.steps import OPTIMIZERS, Optimiser
 
 Batches = Callable[[int], Sequence[Tensor]]
 Schedule = Callable[[float], float]
-OPTIMIZERS: dict[str, Any] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
 GROUP_KEYS = {"params", "learning_rate", "weight_decay"}
 
 
@@ -205,7 +205,7 @@ class Stage:
     learning_rate: float | Tensor = 1e-3
     weight_decay: float | Tensor = 0.0
     optimizer: str = "adam"
-    schedule: str = "constant"
+    schedule: str | Schedule = "constant"
     patience: int | None = None  # only where there is something to validate by
     validate_every: int = 1
 
@@ -230,7 +230,14 @@ class Stage:
 class _Group:
     """Parameters with one learning rate and weight decay, each a number or a vector over models."""
 
-    def __init__(self, params: Iterable[Tensor], learning_rate: float | Tensor, weight_decay: float | Tensor) -> None:
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        learning_rate: float | Tensor,
+        weight_decay: float | Tensor,
+        optimizer: str,
+        momentum: float,
+    ) -> None:
         tensors = list(params)
         if not tensors:
             raise InputError("A group of parameters is empty: there is nothing to train.")
@@ -240,26 +247,25 @@ class _Group:
         self.top_rate = float(rate.max())
         if self.top_rate == 0:
             raise InputError("`learning_rate` must be above 0 for at least one model.")
-        # torch steps everyone at the top rate; slower models then take their share of the step.
+        # Everyone steps at the top rate; slower models then take their share of the step.
         self.shares = [spread((rate / rate.max()).to(tensor), tensor) for tensor in tensors] if rate.ndim else []
-        # A number is left to torch, a vector over models is applied here.
-        self.decay = 0.0 if decay.ndim else float(decay)
+        # A number is left to the optimiser, a vector over models is applied here.
         self.decays = [spread(decay.to(tensor), tensor) for tensor in tensors] if decay.ndim else []
+        self.decoupled = optimizer == "adamw"
+        self.optimiser = Optimiser(tensors, optimizer, 0.0 if decay.ndim else float(decay), momentum)
 
-    def before_step(self, factor: float, decoupled: bool) -> list[Tensor]:
-        """Decay the weights where torch does not; the weights from which shares of the step are taken."""
+    def step(self, factor: float | Tensor) -> None:
+        rate = self.top_rate * factor
         before = [tensor.clone() for tensor in self.tensors] if self.shares else []
-        for tensor, decay in zip(self.tensors, self.decays, strict=False):  # no decays: torch does it
-            if tensor.grad is None:  # torch leaves such parameters alone, too
+        for tensor, decay in zip(self.tensors, self.decays, strict=False):  # no decays: they are the optimiser's
+            if tensor.grad is None:  # the optimiser leaves such parameters alone, too
                 continue
-            if decoupled:
-                tensor.addcmul_(decay, tensor, value=-factor * self.top_rate)
+            if self.decoupled:
+                tensor.mul_(1 - rate * decay)
             else:
                 tensor.grad.addcmul_(decay, tensor)
-        return before
-
-    def take_share(self, before: list[Tensor]) -> None:
-        for tensor, old, share in zip(self.tensors, before, self.shares, strict=True):
+        self.optimiser.step(rate)
+        for tensor, old, share in zip(self.tensors, before, self.shares, strict=False):  # no shares: whole steps
             tensor.copy_(torch.lerp(old, tensor, share))
 
 
@@ -288,31 +294,22 @@ class Stepper:
             )
         if plain:
             dicts.append({"params": plain})
-        common = {"learning_rate": learning_rate, "weight_decay": weight_decay}
+        common: dict[str, Any] = {"learning_rate": learning_rate, "weight_decay": weight_decay}
+        common |= {"optimizer": optimizer, "momentum": momentum}
         self.groups = [_Group(**{**common, **group}) for group in dicts]
         self.tensors = [tensor for group in self.groups for tensor in group.tensors]
         if not self.tensors:
             raise InputError("`parameters` is empty: there is nothing to train.")
-        self._decoupled = optimizer == "adamw"
-        groups = [{"params": group.tensors, "lr": group.top_rate, "weight_decay": group.decay} for group in self.groups]
-        fused = all(tensor.device.type in ("cpu", "cuda") for tensor in self.tensors)
-        more = {"momentum": momentum} if optimizer == "sgd" else {}
-        self._torch: torch.optim.Optimizer = OPTIMIZERS[optimizer](groups, fused=fused, **more)
 
     def zero_grad(self) -> None:
-        self._torch.zero_grad()
+        for tensor in self.tensors:
+            tensor.grad = None
 
     @torch.no_grad()
-    def step(self, factor: float) -> None:
+    def step(self, factor: float | Tensor) -> None:
         """One step, with all learning rates multiplied by ``factor``."""
-        before = []
-        for group, torch_group in zip(self.groups, self._torch.param_groups, strict=True):
-            torch_group["lr"] = group.top_rate * factor
-            before.append(group.before_step(factor, self._decoupled))
-        self._torch.step()
-        for group, old in zip(self.groups, before, strict=True):
-            if group.shares:
-                group.take_share(old)
+        for group in self.groups:
+            group.step(factor)
 
 
 class Keeper:
@@ -395,7 +392,8 @@ def check_counts(**counts: int) -> None:
             raise InputError(f"`{name}` must be at least 1; got {count}.")
 
 
-def _generator(seed: int, epoch: int) -> torch.Generator:
+def epoch_generator(seed: int, epoch: int) -> torch.Generator:
+    """What draws the batches of an epoch."""
     state = np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0]
     return torch.Generator().manual_seed(int(state >> np.uint64(1)))
 
@@ -405,7 +403,7 @@ def row_batches(n_rows: int, batch_size: int, seed: int = 0, device: torch.devic
     check_counts(n_rows=n_rows, batch_size=batch_size)
 
     def batches(epoch: int) -> Sequence[Tensor]:
-        return torch.randperm(n_rows, generator=_generator(seed, epoch)).to(device).split(batch_size)
+        return torch.randperm(n_rows, generator=epoch_generator(seed, epoch)).to(device).split(batch_size)
 
     return batches
 
@@ -441,7 +439,7 @@ def class_batches(
     wrapped = torch.arange(n_steps * size) % counts.unsqueeze(1)  # (K, steps * B)
 
     def batches(epoch: int) -> Sequence[Tensor]:
-        keys = torch.rand(n_classes, largest, generator=_generator(seed, epoch)).masked_fill(~inside, 2.0)
+        keys = torch.rand(n_classes, largest, generator=epoch_generator(seed, epoch)).masked_fill(~inside, 2.0)
         shuffled = table.gather(1, keys.argsort(1))  # each class's rows in random order, masked ones last
         rows = shuffled.gather(1, wrapped).unflatten(1, (n_steps, size))  # (K, steps, B)
         return rows.movedim(1, 0).to(device).unbind(0)  # steps x (K, B)

@@ -39,7 +39,6 @@ from energate.views.view import (
     in_double,
     kind_of,
     register,
-    unscaled,
 )
 
 PREDICTIONS = Output("predictions", "prediction", kind=LABEL)
@@ -116,7 +115,7 @@ class ClassView(View):
             found["liking"] = logsumexp(found["energies"], 1)
         if "reconstructions" in found:
             found["seen"] = self.seen(X)
-            found["reconstructions"] = unscaled(self.model.scaler_, found["reconstructions"])
+            found["reconstructions"] = self.model.scaler_.undo(found["reconstructions"])
         return found
 
     def draw(self, n_rows: int, seed: int) -> dict[str, Array]:

@@ -13,7 +13,7 @@ from energate.errors import InputError
 from energate.estimators.edge import in_chunks
 from energate.tables.values import is_frame
 from energate.views.accounts import Account
-from energate.views.view import View, unscaled, view_of
+from energate.views.view import View, view_of
 
 RATE = 0.1  # of a step along the vector field: short, so that the points show the way
 LEAST_SIDE = 8  # of rows that are taken for square pictures without being told
@@ -154,7 +154,7 @@ def trajectory(
     with torch.no_grad():
         points[0], energies[0] = start[0], autoencoder.energy(start)[index, 0]
     return {
-        "points": unscaled(view.model.scaler_, points.double().cpu().numpy()),
+        "points": view.model.scaler_.undo(points.double().cpu().numpy()),
         "energies": course.scale * energies.double().cpu().numpy() + course.constant,
         "of": course.of,
         "converged": bool(walk.converged[index, 0]),

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from energate.estimators.cells import Cells
-from energate.estimators.edge import Array, Scaler
+from energate.estimators.edge import SOFT_LIMIT, Array, Scaler
 
 Outputs = dict[str, Any]
+NEAR = 1e15
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,17 @@ class Scaling(nn.Module):
         super().__init__()
         self.register_buffer("offset", torch.as_tensor(scaler.offset))
         self.register_buffer("size", torch.as_tensor(scaler.size))
+        self.register_buffer("soft", None if scaler.soft is None else torch.as_tensor(scaler.soft))
         self.offset: Tensor
         self.size: Tensor
+        self.soft: Tensor | None
         self.unit, self.limited = unit, limited
 
     def forward(self, X: Tensor) -> Tensor:
         v = (X - self.offset) / self.size
+        if self.soft is not None:
+            near = v.clamp(-NEAR, NEAR)  # whose square is finite in float32, too
+            v = torch.where(self.soft, near / torch.sqrt(1 + (near / SOFT_LIMIT) ** 2), v)
         if self.limited:
             furthest = torch.finfo(v.dtype).max ** 0.2
             v = v.clamp(-furthest, furthest)

@@ -27,7 +27,6 @@ from energate.views.view import (
     kind_of,
     no_class,
     register,
-    unscaled,
 )
 
 PREDICTIONS = Output("predictions", "prediction", kind=LABEL)
@@ -89,7 +88,7 @@ class EnergyScorerView(View):
 
         found: dict[str, Any] = in_one_pass(X, model.scaler_, autoencoder.a, one_pass)
         if "reconstructions" in found:
-            found["reconstructions"] = unscaled(model.scaler_, found["reconstructions"])
+            found["reconstructions"] = model.scaler_.undo(found["reconstructions"])
         scores = found["energies"] - model.offset_
         return {**found, "scores": scores, "is_inlier": scores >= 0, "predictions": np.where(scores >= 0, 1, -1)}
 

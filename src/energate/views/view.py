@@ -268,16 +268,11 @@ def _words(columns: Columns) -> list[tuple[str, ...]]:
     return [column.words if isinstance(column, CategoryColumn) else () for column in columns.inputs]
 
 
-def unscaled(scaler: Scaler, rows: Array) -> Array:
-    """Rows in the user's columns."""
-    return rows * scaler.size + scaler.offset
-
-
 def drawn(n_rows: int, seed: int, unit: bool, **scalers: Scaler) -> dict[str, Array]:
     """Rows around the scale of training, (n, d), for each input by its name."""
     random = np.random.RandomState(seed)
     draw = random.uniform if unit else random.normal
-    return {name: unscaled(scaler, draw(size=(n_rows, len(scaler.size)))) for name, scaler in scalers.items()}
+    return {name: scaler.undo(draw(size=(n_rows, len(scaler.size)))) for name, scaler in scalers.items()}
 
 
 def in_double(autoencoder: Autoencoder) -> Autoencoder:

@@ -1,0 +1,318 @@
+"""The kinds of `EnergyClassifier`: what ``units`` builds, and how it is trained.
+
+`PerClass` are the paper's: one auto-encoder per class, in three stages.  `Trunk` is the default for tables: layers that
+the classes share, a head of units for each class, members with folds of their own.
+"""
+
+import copy
+import math
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from energate.autoencoder import Autoencoder
+from energate.errors import InputError
+from energate.estimators import edge
+from energate.estimators.edge import Array, Examples
+from energate.estimators.progress import Reporter
+from energate.training import History
+from energate.training.classes import (
+    FINE_TUNE_ROWS,
+    PRETRAIN_ROWS,
+    ClassEnergies,
+    LabelledRows,
+    Stages,
+    Training,
+    rows_per_class,
+    start_sharp,
+    train_classes,
+)
+from energate.training.trunk import TrunkTraining, train_trunk
+from energate.trunk import TrunkUnits
+
+#: how much of the denoising loss the members keep: on small data, and on large
+AUTO_WEIGHTS, LARGE_WEIGHTS, LARGE, WIDE = (0.0, 0.0, 0.03, 0.1), (0.1,), 2_000_000, 2000
+FEW_COLUMNS = 8  # up to so many, the second of the default members starts with `start_sharp`
+
+
+class Kind(ABC):
+    """How a classifier of some ``units`` is built and trained."""
+
+    #: what "auto" stands for in those parameters that are the same whatever the data
+    auto: ClassVar[dict[str, Any]]
+    #: whether rows are held out once, for all members
+    splits: ClassVar[bool]
+
+    def settled(self, estimator: Any) -> Any:
+        """The estimator with what "auto" stands for in its place: a copy that shares everything else."""
+        found = copy.copy(estimator)
+        for name, value in self.auto.items():
+            if is_auto(getattr(found, name)):
+                setattr(found, name, value)
+        return found
+
+    @abstractmethod
+    def weights(self, estimator: Any, n_rows: int) -> Array:
+        """The weight of the denoising loss of every member: (C,)."""
+
+    @abstractmethod
+    def breadth(self, estimator: Any, n_rows: int) -> int:
+        """The width of the layers of a trunk, 0 where there is none."""
+
+    @abstractmethod
+    def build(self, estimator: Any, generator: torch.Generator) -> ClassEnergies:
+        """The model before training, with a member for each of ``generative_weights_``."""
+
+    @abstractmethod
+    def start(self, estimator: Any, rows: Examples, generator: torch.Generator) -> None:
+        """What the rows say of where the model is to start."""
+
+    @abstractmethod
+    def n_epochs(self, estimator: Any, train: LabelledRows, epochs: int | None) -> int:
+        """How many epochs training takes at most; ``epochs`` come from `partial_fit`."""
+
+    @abstractmethod
+    def train(
+        self,
+        estimator: Any,
+        train: LabelledRows,
+        valid: LabelledRows | None,
+        seed: int,
+        epochs: int | None,
+        report: Reporter,
+    ) -> tuple[dict[str, History], Tensor]:
+        """Train the model; its history by stages, and energies (N, K) of rows held out, or else of those trained on."""
+
+
+def given_weights(estimator: Any) -> Array:
+    """``generative_weight`` where it is not left to a rule: (C,)."""
+    found: Array = edge.as_numbers(estimator, "generative_weight").numpy()
+    if not len(found) or not (found >= 0).all():
+        raise InputError(f"`generative_weight` must be 'auto', or numbers from 0; got {estimator.generative_weight!r}.")
+    return found
+
+
+def is_auto(value: Any) -> bool:
+    """Whether a parameter is left to a rule."""
+    return isinstance(value, str) and value == "auto"
+
+
+# --- the paper's ---------------------------------------------------------------------------------------------------
+
+
+class PerClass(Kind):
+    """One auto-encoder per class, or several whose energies add: pretrained, calibrated, fine-tuned."""
+
+    splits = True
+    auto: ClassVar[dict[str, Any]] = {
+        "scaling": "standard", "noise_level": 0.3, "learning_rate": 3e-3, "weight_decay": 0.0, "batch_size": 100,
+    }  # fmt: skip
+
+    def weights(self, estimator: Any, n_rows: int) -> Array:
+        if not is_auto(estimator.generative_weight):
+            return given_weights(estimator)
+        if callable(estimator.units):
+            return np.zeros(1)
+        width = estimator.cells_.width
+        small = n_rows * width * len(estimator.classes_) <= LARGE and width <= WIDE
+        return np.array(AUTO_WEIGHTS if small else LARGE_WEIGHTS)
+
+    def breadth(self, estimator: Any, n_rows: int) -> int:
+        return 0
+
+    def build(self, estimator: Any, generator: torch.Generator) -> ClassEnergies:
+        n_classes, width = len(estimator.classes_), estimator.cells_.width
+        if not callable(estimator.units):
+            edge.check_choices(estimator, reading=("sum", "shared"))
+        auto = int(np.clip(min(width, 400_000 // width), 64, 200))
+        groups = edge.build_units(estimator, len(estimator.generative_weights_) * n_classes, width, auto, generator)
+        parts = [groups] if callable(estimator.units) or estimator.reading == "shared" else [[group] for group in groups]
+        return ClassEnergies([Autoencoder(part, visible_of(estimator)) for part in parts], n_classes)
+
+    def start(self, estimator: Any, rows: Examples, generator: torch.Generator) -> None:
+        if self._has_sharp_member(estimator):
+            start_sharp(estimator.model_, estimator.scaler_(rows.X), rows.weight, generator)
+
+    def _has_sharp_member(self, estimator: Any) -> bool:
+        """Whether one of the default members starts with `start_sharp`."""
+        default = is_auto(estimator.generative_weight) and len(estimator.generative_weights_) > 1
+        return default and estimator.units != "covariance" and estimator.cells_.width <= FEW_COLUMNS
+
+    def _stages(self, estimator: Any, counts: Tensor, seed: int, epochs: int | None) -> Stages:
+        """How training goes, by the parameters and the numbers of rows of the classes."""
+        asked, model = self.settled(estimator), estimator.model_
+        sizes = (rows_per_class(asked.batch_size, model.n_classes, least) for least in (PRETRAIN_ROWS, FINE_TUNE_ROWS))
+        steps = [math.ceil(int(counts.max()) / size) for size in sizes]
+        n_pretrain = edge.auto_epochs(asked.pretrain_epochs, steps[0], 200, 10) if epochs is None else epochs
+        n_fine_tune = edge.auto_epochs(asked.max_epochs, steps[1], 600, 20) if epochs is None else epochs
+        noise = "noise_level" if asked.fine_tune_noise_level is None else "fine_tune_noise_level"
+        training = Training(
+            n_pretrain,
+            asked.batch_size,
+            learning_rate=edge.per_member(asked, "learning_rate", model.n_members),
+            weight_decay=edge.per_member(asked, "weight_decay", model.n_members),
+            noise=asked.noise,
+            noise_level=edge.per_member(asked, "noise_level", model.n_members),
+            patience=asked.n_iter_no_change,
+            validate_every=asked.validate_every,
+            optimizer=asked.optimizer,
+            learn_scale=asked.learn_scale,
+            seed=seed,
+        )
+        rate, level = (edge.per_member(asked, name, model.n_members) for name in ("fine_tune_learning_rate", noise))
+        return Stages(
+            training,
+            replace(training, epochs=n_fine_tune, learning_rate=rate, noise_level=level),
+            torch.as_tensor(estimator.generative_weights_),
+            # Later rounds of `partial_fit` go on from the scales of the last one: weights would grow without end.
+            start_scale=asked.start_scale if estimator.n_rounds_ <= 1 else None,
+            calibrate=epochs is None or int(counts.min()) >= edge.MIN_CLASS_ROWS,
+            sharp=self._has_sharp_member(estimator),
+        )
+
+    def n_epochs(self, estimator: Any, train: LabelledRows, epochs: int | None) -> int:
+        stages = self._stages(estimator, torch.bincount(train.labels), 0, epochs)
+        return stages.pretrain.epochs + stages.fine_tune.epochs
+
+    def train(
+        self,
+        estimator: Any,
+        train: LabelledRows,
+        valid: LabelledRows | None,
+        seed: int,
+        epochs: int | None,
+        report: Reporter,
+    ) -> tuple[dict[str, History], Tensor]:
+        stages, model = self._stages(estimator, torch.bincount(train.labels), seed, epochs), estimator.model_
+        history = train_classes(model, train, stages, valid, report)
+        with torch.no_grad():  # without gradients rows are scored in chunks
+            return history, model.energies((valid or train).v)
+
+
+def visible_of(estimator: Any) -> str:
+    """The output activation: columns scaled to [0, 1] end there."""
+    return "sigmoid" if estimator.scaling == "unit" else "linear"
+
+
+# --- a trunk -------------------------------------------------------------------------------------------------------
+
+MEMBERS, FEW_MEMBERS, MANY_ROWS = 8, 4, 20_000
+TRUNK_WEIGHT = 0.05  # of the denoising loss of all classes together
+UNITS_PER_CLASS = 8
+#: up to so many rows, width of the layers and rows in a batch; for more the last
+BREADTHS = ((2_000, 128), (10_000, 192), (math.inf, 256))
+BATCHES = ((1_000, 128), (10_000, 256), (50_000, 512), (math.inf, 1024))
+STEPS, PASSES = 500, 12  # of training: at least so many steps, and passes through the rows
+STEPS_PER_EPOCH = 12  # an epoch is as many passes as this takes: validation has its price
+WAVES, MOST_WAVES = 96, 4  # cosines in all, and of a column, at most
+
+
+def _by_rows(n_rows: int, steps: tuple[tuple[float, int], ...]) -> int:
+    return next(value for most, value in steps if n_rows <= most)
+
+
+class Trunk(Kind):
+    """Layers that the classes share, a head of units for each class, and members with folds of their own."""
+
+    splits = False
+    auto: ClassVar[dict[str, Any]] = {
+        "scaling": "robust", "noise_level": 0.2, "learning_rate": 4e-3, "weight_decay": 0.02, "batch_size": BATCHES[0][1],
+    }  # fmt: skip
+
+    def weights(self, estimator: Any, n_rows: int) -> Array:
+        found = np.array([TRUNK_WEIGHT]) if is_auto(estimator.generative_weight) else given_weights(estimator)
+        if len(found) > 1:
+            return found
+        if is_auto(estimator.n_members):
+            n_members = MEMBERS if n_rows <= MANY_ROWS else FEW_MEMBERS
+        else:
+            n_members = edge.whole_number(estimator, "n_members", 1, " or 'auto'")
+        return np.repeat(found, n_members)
+
+    def breadth(self, estimator: Any, n_rows: int) -> int:
+        if is_auto(estimator.breadth):
+            return _by_rows(n_rows, BREADTHS)
+        return edge.whole_number(estimator, "breadth", 1, " or 'auto'")
+
+    def build(self, estimator: Any, generator: torch.Generator) -> ClassEnergies:
+        n_classes, n_members = len(estimator.classes_), len(estimator.generative_weights_)
+        waves = [] if estimator.scaler_.soft is None else np.flatnonzero(estimator.scaler_.soft).tolist()
+        units = TrunkUnits(
+            n_members * n_classes,
+            estimator.cells_.width,
+            edge.default_size(estimator.n_hidden, UNITS_PER_CLASS),
+            estimator.activation,
+            n_members=n_members,
+            breadth=estimator.breadth_,
+            depth=edge.whole_number(estimator, "depth", 1),
+            waves=waves,
+            n_waves=min(MOST_WAVES, WAVES // max(1, len(waves))),
+            generator=generator,
+        )
+        return ClassEnergies([Autoencoder([units], visible_of(self.settled(estimator)))], n_classes)
+
+    def start(self, estimator: Any, rows: Examples, generator: torch.Generator) -> None:
+        """From the frequencies of the classes, and energies on the scale of one unit."""
+        model = estimator.model_
+        counts = 1 + np.bincount(rows.labels, rows.weight, model.n_classes)  # of a class of `partial_fit`, perhaps 0
+        with torch.no_grad():
+            model.B.copy_(torch.as_tensor(np.log(counts / counts.sum())).to(model.B).expand_as(model.B))
+            model.beta.fill_(model.autoencoders[0].groups[0].n_hidden ** -0.5)
+
+    def _training(self, estimator: Any, n_rows: int, seed: int, epochs: int | None) -> TrunkTraining:
+        asked, n_members = self.settled(estimator), estimator.model_.n_members
+        batch_size = _by_rows(n_rows, BATCHES) if is_auto(estimator.batch_size) else asked.batch_size
+        holds_out = asked.early_stopping and epochs is None and n_rows >= 2 * n_members
+        n_folds = max(n_members, math.ceil(1 / asked.validation_fraction)) if holds_out else 0
+        n_train = n_rows - (n_rows // n_folds if n_folds else 0)
+        per_pass = max(1, n_train // batch_size)
+        passes = math.ceil(STEPS_PER_EPOCH / per_pass) if epochs is None else 1
+        wanted = max(STEPS, PASSES * per_pass)
+        if epochs is None:
+            epochs = edge.auto_epochs(asked.max_epochs, passes * per_pass, wanted, 1, max(wanted, 1))
+        return TrunkTraining(
+            epochs,
+            batch_size,
+            edge.per_member(asked, "learning_rate", 1),
+            edge.per_member(asked, "weight_decay", 1),
+            torch.as_tensor(estimator.generative_weights_),
+            asked.noise,
+            edge.per_member(asked, "noise_level", 1),
+            asked.n_iter_no_change,
+            asked.validate_every,
+            n_folds,
+            passes,
+            seed,
+        )
+
+    def n_epochs(self, estimator: Any, train: LabelledRows, epochs: int | None) -> int:
+        return self._training(estimator, len(train.v), 0, epochs).epochs
+
+    def train(
+        self,
+        estimator: Any,
+        train: LabelledRows,
+        valid: LabelledRows | None,
+        seed: int,
+        epochs: int | None,
+        report: Reporter,
+    ) -> tuple[dict[str, History], Tensor]:
+        how, model = self._training(estimator, len(train.v), seed, epochs), estimator.model_
+        history, held_out = train_trunk(model, train, how, valid, report)
+        with torch.no_grad():
+            liked = model.energies(train.v) if held_out is None else held_out.energies(model)
+        return {"fine-tune": history}, liked
+
+
+#: kinds by the name of ``units``; other names, and functions, are the paper's
+KINDS: dict[str, Kind] = {"trunk": Trunk()}
+PER_CLASS = PerClass()
+
+
+def kind_of(units: Any) -> Kind:
+    """The kind that ``units`` asks for."""
+    return KINDS.get(units, PER_CLASS) if isinstance(units, str) else PER_CLASS
