@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import mixed_columns
 from sklearn.linear_model import LogisticRegression
 from sklearn.multioutput import MultiOutputClassifier
 from typer.testing import CliRunner
@@ -29,6 +30,7 @@ from energate.views.tabular import hold_out
 
 pa = pytest.importorskip("pyarrow", reason="the extra `tables` is not installed")
 csv = pytest.importorskip("pyarrow.csv")
+pandas = pytest.importorskip("pandas", reason="the extra `tables` is not installed")
 
 FAST = ("--epochs", "2", "--device", "cpu")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -84,6 +86,12 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+def frame(path: Path, model: Any) -> Any:
+    """The columns of a table that a model takes, as pandas reads them."""
+    found: Any = pandas.read_csv(path, na_values="?")[list(model.feature_names_in_)]
+    return found
+
+
 def cells(path: Path) -> dict[str, list[Any]]:
     return csv.read_csv(path).to_pydict()
 
@@ -113,9 +121,9 @@ def test_fit_in_json_tells_the_truth_about_the_rows_held_out(shelf: Path) -> Non
     train, test = hold_out(60, y, 0.2, 3)
     columns, model = read_columns("m.zip"), load("m.zip")
     assert columns is not None
-    X = columns.matrix(table)
-    assert found["held_out"]["error"] == pytest.approx(100 * (model.predict(X[test]) != y[test]).mean())
-    p = model.predict_proba(X[test])
+    X = frame(shelf / "flowers.csv", model).iloc[test]
+    assert found["held_out"]["error"] == pytest.approx(100 * (model.predict(X) != y[test]).mean())
+    p = model.predict_proba(X)
     place = np.searchsorted(model.classes_, y[test])
     assert found["held_out"]["log_loss"] == pytest.approx(-np.log(p[np.arange(12), place]).mean())
     assert (found["rows"], found["trained_on"], found["held_out"]["rows"]) == (60, 48, 12)
@@ -135,9 +143,8 @@ def test_refit_measures_one_model_and_keeps_another(shelf: Path) -> None:
     assert kept["held_out"] == measured["held_out"]
     assert kept["trained_on"] == whole["trained_on"] == 60
     assert whole["held_out"] is None
-    energies = [
-        load(f"{name}.zip").energies(np.zeros((1, len(read_columns(f"{name}.zip").feature_names)))) for name in "bc"
-    ]
+    models = [load(f"{name}.zip") for name in "bc"]
+    energies = [model.energies(frame(shelf / "flowers.csv", model)) for model in models]
     np.testing.assert_allclose(*energies, rtol=1e-9)  # the same rows and the same seed
 
 
@@ -276,10 +283,8 @@ def test_predict_keeps_what_is_there_and_adds_to_it(shelf: Path) -> None:
     assert lines[0] == before[0] + ",prediction,p_iris,p_rose,p_tulip"
     for new, old in zip(lines[1:], before[1:], strict=True):
         assert new.startswith(old + ",")
-    columns = read_columns(shelf / "classes.zip")
-    assert columns is not None
-    X = columns.matrix(open_table(shelf / "flowers.csv").read())
     model, found = load(shelf / "classes.zip"), cells(Path("out.csv"))
+    X = frame(shelf / "flowers.csv", model)
     assert found["prediction"] == model.predict(X).tolist()
     p = np.stack([found[f"p_{kind}"] for kind in model.classes_], 1)
     np.testing.assert_allclose(p, model.predict_proba(X), rtol=1e-9)  # ten digits
@@ -301,9 +306,8 @@ def test_columns_are_matched_by_name(shelf: Path) -> None:
 
 def test_score_of_a_classifier(shelf: Path) -> None:
     call("score", shelf / "classes.zip", shelf / "flowers.csv", "-o", "out.csv")
-    found, model, columns = cells(Path("out.csv")), load(shelf / "classes.zip"), read_columns(shelf / "classes.zip")
-    assert columns is not None
-    X = columns.matrix(open_table(shelf / "flowers.csv").read())
+    found, model = cells(Path("out.csv")), load(shelf / "classes.zip")
+    X = frame(shelf / "flowers.csv", model)
     np.testing.assert_allclose(np.stack([found[f"energy_{kind}"] for kind in model.classes_], 1), model.energies(X))
     np.testing.assert_allclose(found["liking"], model.score_samples(X))
 
@@ -447,7 +451,48 @@ def test_a_model_saved_from_python_takes_columns_by_name_or_number(tmp_path: Pat
     Path("three.csv").write_text("a,b,c\n1,2,3\n")
     assert "takes 2; three.csv has 3. Name them x0 to x1" in refused("predict", "m.zip", "three.csv")
     Path("missing.csv").write_text("x0,x1\n1,2\n3,\n")
-    assert "missing.csv, line 3: 'x1' must be a number; got None" in refused("predict", "m.zip", "missing.csv")
+    call("predict", "m.zip", "missing.csv", "-o", "out.csv")
+    assert cells(Path("out.csv"))["p_0"] == pytest.approx(model.predict_proba([[1, 2], [3, np.nan]])[:, 0], rel=1e-9)
+    save(EnergyScorer("mean", max_epochs=1, random_state=0, device="cpu").fit(X), "scorer.zip")  # takes no holes
+    assert "missing.csv, line 3: 'x1' must be a number; got None" in refused("predict", "scorer.zip", "missing.csv")
+
+
+def test_a_table_as_it_is_goes_through_every_command(tmp_path: Path) -> None:
+    """Holes and categories, in training and new ones later, from a file to the model and back."""
+    table, y = mixed_columns(150)
+    lines = [
+        [*("?" if cell is None else str(cell) for cell in row), f"k{k}"]
+        for *row, k in zip(*table.values(), y, strict=True)
+    ]
+    Path("t.csv").write_text("\n".join(",".join(line) for line in [[*table, "kind"], *lines]) + "\n")
+    nominal = "@relation t\n@attribute size numeric\n@attribute age numeric\n@attribute colour {red,green,blue}\n"
+    nominal += "@attribute grade {2,3,10}\n@attribute kind {k0,k1}\n@data\n"
+    Path("t.arff").write_text(nominal + "\n".join(",".join(line) for line in lines) + "\n")
+    call("fit", "t.csv", "--target", "kind", "--category", "grade", "--units", "mean", "-o", "m.zip", "--epochs", 20)
+    model, columns = load("m.zip"), read_columns("m.zip")
+    assert columns is not None
+    assert columns.coded
+    assert model.cells_.categories == {2: ("blue", "green", "red"), 3: ("2", "3", "10")}
+    assert model.cells_.missing.tolist() == [False, True, True, False]
+    Path("new.csv").write_text("id,grade,colour,age,size\n1,2,red,31,0.5\n2,7,violet,?,?\n3,,,,\n")
+    for data in ("t.csv", "t.arff", "new.csv"):
+        call("predict", "m.zip", data, "-o", "out.csv")
+        expected = model.predict_proba(frame(Path("new.csv" if data == "new.csv" else "t.csv"), model))
+        assert cells(Path("out.csv"))["p_k1"] == pytest.approx(expected[:, 1], rel=1e-9)
+    assert (model.predict(frame(Path("t.csv"), model)) == np.array(["k0", "k1"])[y]).mean() > 0.8
+    call("score", "m.zip", "new.csv", "-o", "out.parquet")
+    told = call("explain", "m.zip", "new.csv", "--row", 2, "--top", 30, "--json").stdout
+    seen = {each["column"]: each["value"] for each in json.loads(told)["classes"][0]["changes"]}
+    assert seen["age=(missing)"] == 1
+    assert seen["age"] == pytest.approx(float(model.cells_.fill[1]))
+    assert not any(value for name, value in seen.items() if name.startswith(("colour=", "grade=")))
+    told = call("explain", "m.zip", "new.csv", "--top", 30).stdout
+    for name in ("colour=red", "colour=(missing)", "grade=10"):
+        assert name in told
+    for arguments in (("check", "m.zip"), ("check", "m.zip", "--data", "t.csv")):
+        assert "conservative" in call(*arguments).stdout
+    Path("wrong.csv").write_text("size,age,colour,grade\nlarge,1,red,2\n")
+    assert "wrong.csv, line 2: 'size' must be a number; got 'large'" in refused("predict", "m.zip", "wrong.csv")
 
 
 def test_pairs_are_refused(tmp_path: Path) -> None:

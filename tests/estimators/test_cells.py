@@ -212,6 +212,26 @@ def test_rows_that_fit_did_not_see(model: EnergyClassifier) -> None:
         assert np.isfinite(model.energies(frame)).all()
 
 
+def test_numbers_are_words_in_a_frame_and_keys_in_an_array() -> None:
+    """A frame whose text happens to be numbers this time is no array of codes."""
+    kind = pandas.Categorical([["1", "2", "a"][i % 3] for i in range(120)])
+    model = quick().fit(FRAME.assign(colour=kind), Y)
+    assert model.cells_.categories[2] == ("1", "2", "a")
+    rows = FRAME[:6].assign(colour=["1", "2", "2", "1", "2", "5"])
+    expected = model.predict_proba(rows)
+    np.testing.assert_allclose(model.predict_proba(rows.assign(colour=[1, 2, 2, 1, 2, 5])), expected, atol=1e-10)
+    codes = np.array(
+        [
+            [size, age, code, grade]
+            for (size, age, _, grade), code in zip(rows.to_numpy(), [0, 1, 1, 0, 1, 9], strict=True)
+        ],
+        dtype=float,
+    )
+    for array in (codes, codes.tolist()):
+        with pytest.warns(UserWarning, match="valid feature names"):
+            np.testing.assert_allclose(model.predict_proba(array), expected, atol=1e-10)
+
+
 def test_names_are_checked_as_scikit_learn_does(model: EnergyClassifier) -> None:
     with pytest.raises(ValueError, match="feature names should match"):
         model.predict(FRAME[FRAME.columns[::-1]])

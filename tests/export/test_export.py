@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from cases import mixed_columns
 from cases import trunk_units as networks
 from numpy.typing import NDArray
 from sklearn.multioutput import MultiOutputClassifier
@@ -345,6 +346,52 @@ def test_the_commands_as_processes(tmp_path: Path, file: Path) -> None:
     told = call("explain", tmp_path / "model.zip", tmp_path / "rows.npz", "--row", N + 1, code=2)
     assert told.stdout == ""
     assert told.stderr == f"Error: rows.npz has {N} rows; there is no row {N + 1}. Rows count from 1.\n"
+
+
+@pytest.mark.parametrize("scaling", ["standard", "unit"])
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("units", ["mean", "mean-covariance"])
+def test_missing_cells_and_categories_are_in_the_graph(file: Path, units: str, double: bool, scaling: str) -> None:
+    """Holes where training had none, unseen categories and all others, as the estimator takes them."""
+    table, y = mixed_columns()
+    codes = {None: np.nan, "blue": 0.0, "green": 1.0, "red": 2.0}
+    rows = np.array(
+        [*list(table.values())[:2], [codes[each] for each in table["colour"]], table["grade"]], dtype=float
+    ).T
+    options = {**SMALL, "pretrain_epochs": 2, "scaling": scaling, "categorical_features": [2, 3]}
+    model = EnergyClassifier(units, **options).fit(rows, y)
+    made = export_onnx(model, file, double=double)
+    assert made.inputs == {"X": 4}
+    new = rows.astype(np.float32).astype(np.float64)
+    new[0], new[1], new[2, 2:], new[3, :2] = np.nan, [0, 30, 7, -1], [1.5, 4], np.nan
+    found, tolerance = run(file, X=new), 1e-8 if double else 2e-4
+    np.testing.assert_allclose(found["probabilities"], model.predict_proba(new), atol=tolerance)
+    np.testing.assert_allclose(found["energies"], model.energies(new), rtol=10 * tolerance, atol=10 * tolerance)
+    assert not np.isnan(found["energies"]).any()
+    texts = {each.key: json.loads(each.value) for each in onnx.load(file).metadata_props}
+    assert texts["cells"][2] == {"name": "x2", "categories": {"0": 0.0, "1": 1.0, "2": 2.0}, "missing": True}
+    assert texts["cells"][3]["categories"] == {"2": 2.0, "3": 3.0, "10": 10.0}
+    assert texts["cells"][1] == {"name": "x1", "fill": pytest.approx(np.nanmedian(rows[:, 1])), "missing": True}
+
+
+def test_the_keys_of_text_are_in_the_file(file: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    table, y = mixed_columns()
+    frame = pandas.DataFrame(table)
+    model = EnergyClassifier("mean", **SMALL, pretrain_epochs=1).fit(frame, y)
+    export_onnx(model, file)
+    texts = {each.key: json.loads(each.value) for each in onnx.load(file).metadata_props}
+    keys = {each["name"]: each.get("categories") for each in texts["cells"]}
+    assert keys == {"size": None, "age": None, "colour": {"blue": 0, "green": 1, "red": 2}, "grade": None}
+    coded = frame.assign(colour=[keys["colour"].get(each, np.nan) for each in table["colour"]]).to_numpy(dtype=float)
+    np.testing.assert_allclose(run(file, X=coded)["probabilities"], model.predict_proba(frame), atol=2e-4)
+
+
+def test_a_hole_in_plain_numbers_counts_as_the_median(file: Path) -> None:
+    model = EnergyClassifier("mean", **SMALL, pretrain_epochs=1).fit(X, CLASSES)
+    export_onnx(model, file)
+    holes = np.where(RANDOM.uniform(size=ROWS.shape) < 0.3, np.nan, ROWS).astype(np.float64)
+    np.testing.assert_allclose(run(file, X=holes)["probabilities"], model.predict_proba(holes), atol=2e-4)
 
 
 def test_an_interrupted_export_leaves_nothing(tmp_path: Path, file: Path) -> None:

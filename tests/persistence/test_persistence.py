@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from cases import mixed_columns
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
@@ -30,9 +31,10 @@ import energate.persistence
 import energate.views
 from energate import EnergyClassifier, EnergyScorer, InputError, MeanUnits, NetworkUnits, load, save
 from energate.estimators import PairScorer
-from energate.persistence import SCHEMA, _store
+from energate.persistence import SCHEMA, _store, read_columns
 from energate.persistence.archive import checksum as _checksum
 from energate.persistence.archive import decode, dump, encode, parse
+from energate.tables import CodedRows, learn_columns
 
 QUICK: dict[str, Any] = {"max_epochs": 2, "n_hidden": 6, "n_factors": 5, "random_state": 0}
 X, Y = make_blobs(200, centers=3, n_features=4, cluster_std=2.0, random_state=0)
@@ -382,6 +384,55 @@ def test_a_model_of_an_older_schema_has_new_parameters_at_their_defaults(tmp_pat
     change(tmp_path / "model", schema=2)
     with pytest.raises(InputError, match="missing: fine_tune_noise_level, optimizer, start_scale, validate_every"):
         load(tmp_path / "model")
+
+
+def test_cells_are_kept(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    table, y = mixed_columns()
+    frame = pandas.DataFrame(table)
+    model = EnergyClassifier("mean", n_hidden=3, pretrain_epochs=1, max_epochs=1, random_state=0, device="cpu")
+    model.set_params(categorical_features=["colour", "grade"]).fit(frame, y)
+    save(model, tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert again.cells_.categories == model.cells_.categories == {2: ("blue", "green", "red"), 3: ("2", "3", "10")}
+    new = frame.assign(colour="violet", size=np.nan)
+    for rows in (frame, new):
+        np.testing.assert_array_equal(again.predict_proba(rows), model.predict_proba(rows))
+    assert_same(model, again, frame)
+    fitted = parse((tmp_path / "model" / "config.json").read_bytes())["fitted"]
+    content = fitted["cells_"]["$cells"]
+    array = content["fill"]["$array"]
+    for wrong in (
+        {**content, "more": 1},
+        {**content, "fill": {"$array": {**array, "values": array["values"][:3], "shape": [3]}}},
+        {**content, "fill": {"$array": {**array, "values": [{"$float": "inf"}, 0, 0, 0]}}},
+        {**content, "fill": 1},
+        {**content, "categories": {"$dict": [[4, {"$tuple": ["a"]}]]}},
+        {
+            **content,
+            "categories": {"$dict": [[2, {"$tuple": ["blue", "blue", "red"]}], [3, {"$tuple": ["2", "3", "9"]}]]},
+        },
+        {**content, "categories": {"$dict": [[2, {"$tuple": [1, 2, 3]}], [3, {"$tuple": ["2", "3", "10"]}]]}},
+        {**content, "categories": {"$dict": [[2, {"$tuple": ["blue", "red"]}], [3, {"$tuple": ["2", "3", "10"]}]]}},
+    ):
+        change(tmp_path / "model", fitted={**fitted, "cells_": {"$cells": wrong}})
+        with pytest.raises(InputError):
+            load(tmp_path / "model")
+
+
+def test_columns_must_hold_the_categories_of_the_model(tmp_path: Path) -> None:
+    table, y = mixed_columns()
+    columns, _ = learn_columns(table, coded=True)
+    model = EnergyClassifier("mean", n_hidden=3, pretrain_epochs=1, max_epochs=1, random_state=0, device="cpu")
+    model.fit(CodedRows(columns.matrix(table), columns), y)
+    save(model, tmp_path / "model", columns=columns)
+    assert read_columns(tmp_path / "model") == columns
+    other, _ = learn_columns({**table, "colour": ["a", "b"] * 60}, coded=True)
+    with pytest.raises(InputError, match="the categories that the model was fitted with"):
+        save(model, tmp_path / "other", columns=other)
+    scorer = EnergyScorer("mean", max_epochs=1, random_state=0, device="cpu").fit(np.zeros((20, 4)))
+    with pytest.raises(InputError, match="the categories that the model was fitted with"):
+        save(scorer, tmp_path / "other", columns=columns)
 
 
 def test_a_model_of_an_older_schema_takes_numbers_alone(tmp_path: Path) -> None:

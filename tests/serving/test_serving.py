@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import mixed_columns
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
@@ -76,6 +77,15 @@ def of_a_table() -> EnergyClassifier:
     colours = np.array(["blue", "red"])[(X[:, 2] > 3).astype(int)]
     matrix = COLUMNS.matrix({"length": X[:, 0], "colour": colours})
     return EnergyClassifier("mean", n_hidden=8, pretrain_epochs=3, max_epochs=5, random_state=0).fit(matrix, Y)
+
+
+@functools.cache
+def with_cells() -> EnergyClassifier:
+    """Of a frame with missing cells and categories, saved without columns: it knows them itself."""
+    pandas = pytest.importorskip("pandas")
+    table, y = mixed_columns()
+    options: dict[str, Any] = {"n_hidden": 8, "pretrain_epochs": 3, "max_epochs": 5, "random_state": 0}
+    return EnergyClassifier("mean", **options).fit(pandas.DataFrame(table), y)
 
 
 # --- servers -----------------------------------------------------------------------------------------------------
@@ -828,3 +838,29 @@ def test_a_request_that_was_given_up_is_not_computed() -> None:
         return compute
 
     assert asyncio.run(run()).calls == [[1, 2, 3]]
+
+
+def test_missing_cells_and_categories_come_as_they_are() -> None:
+    pandas = pytest.importorskip("pandas")
+    model = with_cells()
+    rows = [
+        {"size": 0.5, "age": None, "colour": "red", "grade": 3},
+        {"size": None, "age": 31, "colour": "violet", "grade": 10.0},
+        [1.5, 30, None, 2],
+    ]
+    columns = ["size", "age", "colour", "grade"]
+    frame = pandas.DataFrame([row if isinstance(row, list) else list(row.values()) for row in rows], columns=columns)
+    with served(serving.serve_model(model, examples=rows)) as client:
+        about = client.get("/model").json()
+        assert about["columns"]["inputs"][2] == {"name": "colour", "categories": ["blue", "green", "red", None]}
+        assert about["feature_names"] == columns
+        assert about["seen_names"] == model.cells_.names(columns)
+        said = client.post("/predict", json={"rows": rows}).json()
+        assert_allclose(said["probabilities"], model.predict_proba(frame), rtol=1e-9)
+        said = client.post("/explain", json={"rows": rows}).json()
+        assert_allclose(said["seen"], explain(model, frame)["seen"], rtol=1e-9)
+        assert np.shape(said["reconstructions"]) == (3, 2, len(about["seen_names"]))
+        said = client.post("/trajectory", json={"row": rows[0], "n_steps": 3}).json()
+        assert_allclose(said["points"][0], explain(model, frame[:1])["seen"][0], rtol=1e-9)
+        wrong = client.post("/predict", json={"rows": [{**rows[0], "size": "large"}]})  # type: ignore[dict-item]
+        assert (wrong.status_code, wrong.json()["detail"]) == (422, "rows[0]: 'size' must be a number; got 'large'.")

@@ -17,7 +17,7 @@ from energate.persistence import check_path, read_columns
 from energate.tables import CategoryColumn, CellError, Columns, NumberColumn, classes_of, labels_of, learn_columns
 from energate.tables.arff import quoted, unquoted
 from energate.tables.reading import n_rows, open_table
-from energate.tables.values import numbers, words
+from energate.tables.values import keyed, keys_of, numbers, words
 from energate.tables.writing import as_printed, open_writer
 
 pa = pytest.importorskip("pyarrow", reason="the extra `tables` is not installed")
@@ -195,6 +195,57 @@ def test_json_that_energate_did_not_write_is_refused(change: dict[str, Any]) -> 
         Columns.from_json({**COLUMNS.to_json(), **change})
 
 
+# --- coded columns ---------------------------------------------------------------------------------------------
+
+
+WORD = st.sampled_from(["a", "b", "red", "1", "1.0", "-2", "7.5", "1e300", "-1.7e308", "0", "inf"])
+
+
+@given(st.lists(WORD, unique=True, max_size=6), st.lists(st.none() | WORD | st.just("new"), max_size=8))
+def test_keys_tell_categories_apart(categories: list[str], cells: list[str | None]) -> None:
+    """Every category has a key of its own, and what is none of them, in words or as a number, has none of these."""
+    keys = keys_of(categories)
+    assert len(set(keys.tolist())) == len(categories)
+    if not {"a", "b", "red", "inf"} & set(categories) and not {"1", "1.0"} <= set(categories):
+        assert keys.tolist() == [float(each) for each in categories]
+    else:
+        assert keys.tolist() == list(range(len(categories)))
+    found = keyed(cells, categories)
+    own = dict(zip(categories, keys.tolist(), strict=True))
+    for cell, key in zip(cells, found.tolist(), strict=True):
+        if cell is None:
+            assert math.isnan(key)
+        elif cell in own:
+            assert key == own[cell]
+        elif cell not in ("1", "1.0"):  # the same number
+            assert key not in own.values()
+            assert math.isfinite(key)
+
+
+def test_coded_columns_hand_on_what_is_there() -> None:
+    inputs = (
+        NumberColumn("size", 2.5),
+        CategoryColumn("colour", ("blue", "red", None)),
+        CategoryColumn("n", ("2", "10")),
+    )
+    columns = Columns(inputs, targets=("kind",), coded=True)
+    expected = [[1, 1, 10], [np.nan, -1, np.nan], [3, np.nan, 5]]
+    table = {**TABLE, "n": ["10", None, 5]}
+    for form in (table, pandas.DataFrame(table), pa.table({**table, "n": ["10", None, "5"]})):
+        np.testing.assert_array_equal(columns.matrix(form), expected)
+    assert columns.feature_names == ["size", "colour", "n"]
+    assert columns.for_width(3) is columns
+    assert Columns.from_json(json.loads(json.dumps(columns.to_json()))) == columns
+    with pytest.raises(CellError, match="row 2: 'size' must be a number; got None"):
+        Columns((NumberColumn("size", None),), coded=True).matrix(TABLE)
+    assert learn_columns(TABLE, coded=True, drop=["id"])[0].coded
+
+
+def test_columns_of_an_older_version_are_read() -> None:
+    older = {name: value for name, value in COLUMNS.to_json().items() if name != "coded"}
+    assert Columns.from_json({**older, "version": 1}) == COLUMNS
+
+
 # --- learning --------------------------------------------------------------------------------------------------
 
 
@@ -237,6 +288,13 @@ def test_fill_values_and_categories_come_from_the_training_rows_alone() -> None:
     table = {"size": [1.0, 3.0, 100.0, 7.0], "colour": ["red", "red", "blue", None]}
     columns, _ = learn_columns(table, rows=np.array([0, 1]), task="anomaly")
     assert columns.inputs == (NumberColumn("size", 2.0), CategoryColumn("colour", ("red",)))
+
+
+def test_a_column_may_say_by_its_type_that_it_holds_categories() -> None:
+    cells = ["1", "2", "1", None] * 5
+    for column in (pandas.Series(cells, dtype="category"), pa.array(cells).dictionary_encode()):
+        columns, _ = learn_columns({"code": column}, task="anomaly")
+        assert columns.inputs == (CategoryColumn("code", ("1", "2", None)),)
 
 
 def test_of_too_many_categories_the_most_frequent_are_taken() -> None:

@@ -14,6 +14,7 @@ import optuna
 import pandas as pd
 import pytest
 import torch
+from cases import mixed_columns
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import make_blobs
@@ -446,3 +447,14 @@ def test_a_range_on_a_log_scale_is_drawn_evenly_in_its_logarithm() -> None:
     assert logs.std() == pytest.approx(4 / np.sqrt(12), abs=0.1)
     counts = np.bincount(draw(dimensions["n_hidden"], 600))
     assert counts[1:].min() > 150  # both ends are among them
+
+
+def test_tables_with_holes_and_categories_are_searched() -> None:
+    table, y = mixed_columns()
+    frame = pd.DataFrame(table)
+    options: dict[str, Any] = {"n_hidden": 4, "pretrain_epochs": 1, "max_epochs": 2, "random_state": 0, "device": "cpu"}
+    found = search(
+        EnergyClassifier("mean", **options), frame, y, {"weight_decay": [0.0, 1e-3]}, n_trials=2, progress=False
+    )
+    assert found.best_estimator.cells_.width == 8
+    assert np.isfinite(found.best_estimator.predict_proba(frame)).all()

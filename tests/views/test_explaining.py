@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from cases import mixed_columns
 from cases import trunk_units as networks
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from sklearn.naive_bayes import GaussianNB
 from energate.conservative import check_conservative
 from energate.errors import InputError
 from energate.estimators import EnergyClassifier, EnergyRefiner, EnergyScorer, LabelMLP, PairScorer
-from energate.views import account_of, check_explainable, describe, explain, trajectory
+from energate.views import account_of, check, check_explainable, describe, explain, trajectory, view_of
 from energate.views.classes import class_autoencoder, part_weights, reconstruct_classes
 
 N, D = 90, 5
@@ -71,6 +72,39 @@ def test_a_classifier_is_explained_as_it_predicts(classifiers: list[EnergyClassi
         np.testing.assert_allclose(shared, np.broadcast_to(shared[:, :1], shared.shape), atol=1e-9)
         assert said["reconstructions"].shape == (11, 3, D)
         assert all(values.dtype == np.float64 for name, values in said.items() if name != "predictions")
+
+
+def test_missing_cells_and_categories_are_told_in_the_columns_that_are_seen() -> None:
+    pandas = pytest.importorskip("pandas")
+    table, y = mixed_columns()
+    frame = pandas.DataFrame(table)
+    for options in ({"units": "mean"}, {"scaling": "unit"}):
+        model = EnergyClassifier(**{**SMALL, "pretrain_epochs": 2, "max_epochs": 2, **options}).fit(frame, y)
+        about, said = describe(model), explain(model, frame[:5])
+        names = about["seen_names"]
+        assert names[:4] == ["size", "age", "age=(missing)", "colour=blue"]
+        assert len(names) == len(about["sizes"]) == said["seen"].shape[1] == said["reconstructions"].shape[2] == 8
+        assert about["n_features"] == len(about["feature_names"]) == 4
+        np.testing.assert_allclose(said["probabilities"], model.predict_proba(frame[:5]), rtol=1e-9, atol=1e-12)
+        np.testing.assert_array_equal(said["seen"][:, 5], [each == "red" for each in table["colour"][:5]])
+        row = next(
+            i for i, (age, colour) in enumerate(zip(table["age"], table["colour"], strict=True)) if not age and colour
+        )
+        account = account_of(model, frame[row : row + 1])
+        found = {each["column"]: each["value"] for each in account.largest_changes(0, 8)}
+        assert (found["age=(missing)"], found[f"colour={table['colour'][row]}"]) == (1, 1)
+        assert found["age"] == pytest.approx(frame["age"].median())
+        assert account.prediction == model.predict(frame[row : row + 1])[0]
+        walk = trajectory(model, frame[row : row + 1], n_steps=5)
+        assert walk["points"].shape[1] == 8
+        np.testing.assert_allclose(walk["points"][0], account.x, atol=1e-9)
+        assert (np.diff(walk["energies"]) > -1e-9).all()
+        assert check(model).conservative
+        assert check(model, frame).conservative
+        drawn = view_of(model).draw(64, 0)["X"]
+        assert drawn.shape == (64, 4)
+        assert np.isnan(drawn[:, 1:3]).any(0).all()
+        assert set(drawn[~np.isnan(drawn[:, 2]), 2]) == {0, 1, 2, 3}  # the last is no category
 
 
 def test_a_class_is_one_autoencoder(classifiers: list[EnergyClassifier]) -> None:

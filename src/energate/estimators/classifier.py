@@ -13,8 +13,9 @@ from torch import Tensor
 
 from energate.errors import InputError
 from energate.estimators import edge
-from energate.estimators.cells import FROM_DTYPE, Cells, CellsMixin, cells_of_older
+from energate.estimators.cells import Cells, cells_of_older
 from energate.estimators.edge import SCALINGS, Array, Estimator, Examples, LikingMixin, Scaler, UnitsBuilder, in_chunks
+from energate.estimators.frames import FROM_DTYPE, CellsMixin
 from energate.estimators.kinds import Kind, kind_of
 from energate.estimators.progress import reporting, with_callbacks
 from energate.training import History

@@ -16,6 +16,7 @@ from energate.tables.values import (
     CellError,
     categories_of,
     doubts,
+    is_category,
     keyed,
     listed,
     names_of,
@@ -298,7 +299,7 @@ def _learn(
 ) -> NumberColumn | CategoryColumn | str:
     """A column as a model takes it, or why it is left out; ``notes`` gets what else there is to say."""
     try:
-        found = None if category else numbers(values, name)
+        found = None if category or is_category(values) else numbers(values, name)
     except CellError as error:
         if isinstance(error.value, float):  # infinite
             raise
@@ -306,7 +307,7 @@ def _learn(
     if found is not None:
         return _learn_numbers(name, found, keep, rows)
     codes, different = words(values)
-    if not category:
+    if not category and not is_category(values):
         refuse_mixed(name, codes, different)
     why = "" if keep or category else doubts(len(codes), different)
     if why == "names":

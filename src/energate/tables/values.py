@@ -117,13 +117,15 @@ def keyed(values: Any, categories: Sequence[str]) -> Array:
     codes, different = words(values)
     keys = dict(zip(categories, keys_of(categories).tolist(), strict=True))
     lowest, numbered = min(keys.values(), default=0.0), _are_numbers(categories)
+    other = lowest - max(1.0, abs(lowest))
+    other = other if math.isfinite(other) else math.nextafter(lowest, 0.0)
 
     def key(text: str | None) -> float:
         if text is None:
             return math.nan
         if numbered and is_number(text):
             return float(text)
-        return keys.get(text, lowest - max(1.0, abs(lowest)))
+        return keys.get(text, other)
 
     return np.array(list(map(key, different)))[codes] if different else np.empty(0)
 

@@ -51,7 +51,8 @@ class Expansion(nn.Module):
         filled = torch.where(gone, self.fill, cells)
         if self.plain:
             return filled
-        flags = torch.where(self.absent, gone, cells == self.key)
+        # onnxruntime has no `where` between truths
+        flags = (self.absent & gone) | (~self.absent & (cells == self.key))
         return torch.where(self.numeric, filled, flags.to(X.dtype))
 
 

@@ -19,8 +19,9 @@ from torch import Tensor
 
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
-from energate.estimators.cells import Cells, read_rows
+from energate.estimators.cells import Cells
 from energate.estimators.edge import Array, Scaler
+from energate.estimators.frames import read_rows
 from energate.tables import CategoryColumn, Columns, NumberColumn
 
 if TYPE_CHECKING:
