@@ -40,6 +40,18 @@ class Passed(NamedTuple):
     layers: list[Tensor]  # (C, N, W) each
 
 
+class Layer(nn.Module):
+    """A layer of every member's trunk: W (C, n_out, n_in) and b (C, n_out)."""
+
+    def __init__(self, W: nn.Parameter) -> None:
+        super().__init__()
+        self.W, self.b = W, nn.Parameter(torch.zeros(W.shape[:2]))
+
+    def forward(self, z: Tensor) -> Tensor:
+        """W z + b for every member: (C, N, n_out)."""
+        return torch.baddbmm(self.b.unsqueeze(1), z, self.W.mT)
+
+
 class TrunkUnits(HiddenUnits):
     """Units over layers that all classes of a member share.
 
@@ -83,12 +95,11 @@ class TrunkUnits(HiddenUnits):
             self.f = nn.Parameter(FREQUENCY * torch.randn(shape, generator=generator))
             self.t = nn.Parameter(TURN * torch.rand(shape, generator=generator))
         widths = [n_inputs, *[breadth] * depth]
-        self.W = nn.ParameterList(
+        self.trunk = nn.ModuleList(
             # GELU halves the second moment: all layers but the first start twice as large for it.
-            self._start(n_members, n_out, n_in, 2.0 if layer else 1.0)
+            Layer(self._start(n_members, n_out, n_in, 2.0 if layer else 1.0))
             for layer, (n_in, n_out) in enumerate(zip(widths, widths[1:], strict=False))
         )
-        self.b = nn.ParameterList(nn.Parameter(torch.zeros(n_members, breadth)) for _ in range(depth))
         self.W_u = self._start(n_models, n_hidden, breadth, 1.0)
         self.b_u = self.bias(n_hidden)
 
@@ -107,8 +118,8 @@ class TrunkUnits(HiddenUnits):
         rows = self._by_member(v)  # (C, N or K * N, D)
         z, angles = self._inputs(rows)
         layers = []
-        for W, b in zip(self.W, self.b, strict=True):
-            layers.append(torch.baddbmm(b.unsqueeze(1), z, W.mT))
+        for layer in self.trunk:
+            layers.append(layer(z))
             z = F.gelu(layers[-1])  # (C, N, W)
         passed = Passed(v.shape, angles, layers)
         if self._is_own(v.shape):  # model k sees slice k
@@ -156,10 +167,9 @@ class TrunkUnits(HiddenUnits):
 
     def _pull(self, g: Tensor, angles: Tensor | None, layers: list[Tensor], times: int) -> Tensor:
         """Through the trunk backwards: (C, times * N, W), the same rows ``times`` over, to (C, times, N, D)."""
-        for W, before in zip(reversed(list(self.W)), reversed(layers), strict=True):
-            bend = slope(before)
-            g = g.unflatten(1, (times, -1)) * bend.unsqueeze(1)  # (C, times, N, W)
-            g = g.flatten(1, 2) @ W
+        for layer, before in zip(reversed(self.trunk), reversed(layers), strict=True):
+            g = g.unflatten(1, (times, -1)) * slope(before).unsqueeze(1)  # (C, times, N, W)
+            g = g.flatten(1, 2) @ layer.W
         g = g.unflatten(1, (times, -1))  # (C, times, N, D + J * P)
         direct = g[..., : self.width] * self.s[:, None, None]
         if angles is None:

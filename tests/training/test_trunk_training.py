@@ -73,7 +73,7 @@ def test_members_never_train_on_what_they_hold_out() -> None:
         torch.manual_seed(0)
         model = ClassEnergies([random_model([TrunkUnits(C * K, D, 4, n_members=C, breadth=5, depth=1)])], K).float()
         train_trunk(model, LabelledRows(v, rows.labels, rows.weight), TrunkTraining(**{**vars(how), "patience": None}))
-        seen.append(model.autoencoders[0].groups[0].W[0].detach().clone())
+        seen.append(model.autoencoders[0].groups[0].trunk[0].W.detach().clone())
     held_out, trained = (seen[0][member] - seen[1][member] for member in range(C))
     assert held_out.abs().max() == 0 or held_out.abs().max() < 1e-6
     assert trained.abs().max() > 1e-3

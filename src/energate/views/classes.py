@@ -23,6 +23,7 @@ from energate.autoencoder import Autoencoder
 from energate.errors import InputError
 from energate.estimators import EnergyClassifier, ImageEnergyClassifier
 from energate.estimators.edge import Array, in_one_pass
+from energate.estimators.kinds import kind_of as kind_of_units
 from energate.training.classes import ClassEnergies
 from energate.units import HiddenUnits, NetworkUnits
 from energate.views.accounts import ClassAccount
@@ -181,7 +182,8 @@ class EnergyClassifierView(ClassView):
 
     def about(self) -> dict[str, Any]:
         units = self.model.units if isinstance(self.model.units, str) else "a function"
-        return {"units": units, "n_members": self.model.model_.n_members, "scaling": self.model.scaling}
+        scaling = kind_of_units(self.model.units).settled(self.model).scaling
+        return {"units": units, "n_members": self.model.model_.n_members, "scaling": scaling}
 
     def logits(self, v: Tensor) -> Tensor:
         found: Tensor = self.model.model_.logits(v)
@@ -208,6 +210,10 @@ class EnergyClassifierView(ClassView):
                 continue
             for c in range(energies.n_members):
                 of_member = f", member {c}" if energies.n_members > 1 else ""
+                if part.n_members < part.n_models:  # classes that share layers are looked at together
+                    classes = range(c * energies.n_classes, (c + 1) * energies.n_classes)
+                    yield Field(f"all classes{of_member}, {kind}", in_double(part.select(classes)), v)
+                    continue
                 for k, name in enumerate(self.labels):
                     alone = part.select(c * energies.n_classes + k)
                     yield Field(f"class {name}{of_member}, {kind}", in_double(alone), v)
