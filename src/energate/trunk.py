@@ -12,6 +12,8 @@ exact, and so is that of all classes together, whose decoder runs through the tr
 """
 
 import math
+from collections.abc import Iterable
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -33,7 +35,7 @@ def slope(z: Tensor) -> Tensor:
 
 
 class Passed(NamedTuple):
-    """What decoding needs to know of rows that have gone through: the rows' own shape, waves, and layers before GELU."""
+    """What decoding needs to know of rows that have gone through: their shape, waves, and layers before GELU."""
 
     shape: torch.Size
     angles: Tensor | None  # (C, N, J, P)
@@ -95,10 +97,10 @@ class TrunkUnits(HiddenUnits):
             self.f = nn.Parameter(FREQUENCY * torch.randn(shape, generator=generator))
             self.t = nn.Parameter(TURN * torch.rand(shape, generator=generator))
         widths = [n_inputs, *[breadth] * depth]
-        self.trunk = nn.ModuleList(
+        self.trunk: Iterable[Layer] = nn.ModuleList(  # type: ignore[assignment]
             # GELU halves the second moment: all layers but the first start twice as large for it.
             Layer(self._start(n_members, n_out, n_in, 2.0 if layer else 1.0))
-            for layer, (n_in, n_out) in enumerate(zip(widths, widths[1:], strict=False))
+            for layer, (n_in, n_out) in enumerate(pairwise(widths))
         )
         self.W_u = self._start(n_models, n_hidden, breadth, 1.0)
         self.b_u = self.bias(n_hidden)
@@ -167,7 +169,7 @@ class TrunkUnits(HiddenUnits):
 
     def _pull(self, g: Tensor, angles: Tensor | None, layers: list[Tensor], times: int) -> Tensor:
         """Through the trunk backwards: (C, times * N, W), the same rows ``times`` over, to (C, times, N, D)."""
-        for layer, before in zip(reversed(self.trunk), reversed(layers), strict=True):
+        for layer, before in zip(reversed([*self.trunk]), reversed(layers), strict=True):
             g = g.unflatten(1, (times, -1)) * slope(before).unsqueeze(1)  # (C, times, N, W)
             g = g.flatten(1, 2) @ layer.W
         g = g.unflatten(1, (times, -1))  # (C, times, N, D + J * P)

@@ -1,4 +1,4 @@
-"""`EnergyClassifier`: one auto-encoder per class, classifying by energy plus calibrated bias (AES, cAES, mcAES)."""
+"""`EnergyClassifier`: classes with exact energies, on a shared trunk or each its own (AES, cAES, mcAES)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -16,7 +16,7 @@ from energate.estimators import edge
 from energate.estimators.cells import Cells, cells_of_older
 from energate.estimators.edge import SCALINGS, Array, Estimator, Examples, LikingMixin, Scaler, UnitsBuilder, in_chunks
 from energate.estimators.frames import FROM_DTYPE, CellsMixin
-from energate.estimators.kinds import Kind, kind_of
+from energate.estimators.kinds import kind_of
 from energate.estimators.progress import reporting, with_callbacks
 from energate.training import History
 from energate.training.classes import FINE_TUNE_SCALE, ClassEnergies, LabelledRows
@@ -47,40 +47,47 @@ class EnergyClassifier(
     LikingMixin,
     Estimator,
 ):
-    """A generative classifier: one auto-encoder with an exact energy per class.
+    """A generative classifier: every class has an auto-encoder with an exact energy, and the best-liked class wins.
 
     Parameters
     ----------
-    units : ``"mean"`` (AES), ``"covariance"`` (cAES) or ``"mean-covariance"`` (mcAES); or a function from the number of
-        models, the number of columns and a `torch.Generator` to hidden units.
+    units : ``"trunk"``, the choice for tables: layers that all classes share, with a head of hidden units for each, and
+        members on folds of their own.  Or one auto-encoder per class, as in the paper: ``"mean"`` (AES),
+        ``"covariance"`` (cAES), ``"mean-covariance"`` (mcAES), or a function from the number of models, the number of
+        columns and a `torch.Generator` to hidden units.
+    n_members, breadth, depth : of a trunk: members, whose energies are averaged (``"auto"``: 8, from 20,000 rows on 4),
+        the width of the layers (``"auto"``: 128, 192 or 256 by the number of rows), and how many there are.
     reading : for mean-covariance, ``"sum"`` trains two auto-encoders and adds their energies (the paper's classifier),
         ``"shared"`` trains one with both kinds of units.
-    n_hidden, n_factors : units and factors per class; ``"auto"`` is the number of columns, within 64 and 200,
-        and fewer again from 2,000 columns on (400,000 divided by their number, at least 64).
+    n_hidden, n_factors : units and factors per class; ``"auto"`` is 8 units on a trunk, else the number of columns,
+        within 64 and 200, and fewer again from 2,000 columns on (400,000 divided by their number, at least 64).
     activation : a name in `energate.ACTIVATIONS`.
-    scaling : ``"standard"`` (real values; by the standard deviation, but at least an eighth of the range), ``"unit"``
-        (to [0, 1], with sigmoid outputs) or ``"none"``.
+    scaling : ``"robust"`` (by median and quartiles, softly limited to 3 of their distances; columns of two values to 0
+        and 1), ``"standard"`` (by the standard deviation, but at least an eighth of the range), ``"unit"`` (to [0, 1],
+        with sigmoid outputs) or ``"none"``; ``"auto"`` is robust for a trunk, else standard.
     categorical_features : the columns that hold categories, as for scikit-learn's HistGradientBoostingClassifier:
         ``"from_dtype"`` (in a frame those of dtype category, and text that is no numbers; in an array none), None, or
         names, numbers or a mask of columns.  Every category is a column of 0 and 1 to the model, and so is "missing"
         where `fit` saw missing cells (NaN, None); a missing number counts as the median.  New categories are 0 in all.
-    noise, noise_level : the corruption of `energate.corrupt`; ``fine_tune_noise_level`` is that of fine-tuning, if not
-        the same.
+    noise, noise_level : the corruption of `energate.corrupt`, ``"auto"`` of 0.2 for a trunk, else 0.3;
+        ``fine_tune_noise_level`` is that of fine-tuning, if not the same.
     pretrain_epochs, max_epochs : epochs of pretraining and of fine-tuning; ``"auto"`` takes more on small data;
-        ``max_epochs=0`` only calibrates.
-    generative_weight : how much of the denoising loss per column stays in during fine-tuning.  A sequence trains one
-        member for each number, all in one program, and lets them count by the likelihood of the rows held out: an
-        ensemble whose energy is exact again.  ``"auto"`` is 0, 0, 0.03 and 0.1, where with up to 8 columns the second
-        starts with sharp mean units and learns faster; 0.1 alone for more than 2,000 columns or where rows times
-        columns times classes are more than 2 million; 0 alone for a function as ``units``.
-    optimizer, learning_rate, fine_tune_learning_rate, weight_decay, batch_size : how `energate.minimise` steps.
-        Learning rates, decay and noise levels may be sequences, too, of one number for each member.
+        ``max_epochs=0`` only calibrates.  A trunk is not pretrained, and its epoch is at least 12 steps.
+    generative_weight : how much of the denoising loss per column stays in.  On a trunk it is that of all classes
+        together, ``"auto"`` 0.05: it regularises, and keeps what is reconstructed meant.  Of the other kinds, a
+        sequence trains one member for each number, all in one program, and lets them count by the likelihood of the
+        rows held out: an ensemble whose energy is exact again; ``"auto"`` is 0, 0, 0.03 and 0.1, where with up to 8
+        columns the second starts with sharp mean units and learns faster; 0.1 alone for more than 2,000 columns or
+        where rows times columns times classes are more than 2 million; 0 alone for a function as ``units``.
+    optimizer, learning_rate, fine_tune_learning_rate, weight_decay, batch_size : how `energate.minimise` steps; a trunk
+        by AdamW, with ``learning_rate``.  Learning rates, decay and noise levels of the other kinds may be sequences,
+        too, of one number for each member.
     early_stopping, validation_fraction, n_iter_no_change, validate_every : hold rows out (or take those given to
-        `fit`), choose the epoch and calibrate on them.  Where the split could not hold 5 rows of every class, all rows
-        train and calibrate.
-    learn_scale, start_scale : also calibrate a scale for the energies of each part (mean, covariance), on the rows held
-        out, and fine-tune from the small scale ``start_scale`` (None: from the calibrated one).  ``learn_scale=False``
-        keeps the scale 1; use a lower ``fine_tune_learning_rate`` then.
+        `fit`), choose the epoch and calibrate on them.  Every member of a trunk holds out another fold, of at most
+        this share.
+    learn_scale, start_scale : not for a trunk: also calibrate a scale for the energies of each part (mean, covariance),
+        on the rows held out, and fine-tune from the small scale ``start_scale`` (None: from the calibrated one).
+        ``learn_scale=False`` keeps the scale 1; use a lower ``fine_tune_learning_rate`` then.
     class_weight : None, ``"balanced"``, or a dictionary.
     warm_start : let `fit` go on from the weights of the last call.
     device : ``"auto"``, ``"cpu"``, ``"cuda"``.
@@ -94,9 +101,11 @@ class EnergyClassifier(
     cells_ : what each column holds: the `energate.estimators.cells.Cells`, which make the columns that ``model_`` sees.
     scaler_ : what brings those to the scale of ``model_``.
     generative_weights_ : ``generative_weight`` of every member.
+    breadth_ : the width of the layers of a trunk; 0 for other kinds.
     liking_ : sorted `score_samples` of the rows that were held out, or else trained on.
     n_rounds_ : calls of `partial_fit`.
-    history_ : `energate.training.History` of the stages ``"pretrain"`` and ``"fine-tune"``.
+    history_ : `energate.training.History` of the stages ``"pretrain"``, where there is one, and
+        ``"fine-tune"``.
     """
 
     _ADDED = {  # noqa: RUF012  by schema
@@ -144,7 +153,7 @@ class EnergyClassifier(
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, X_valid: Any = None, y_valid: Any = None
     ) -> "EnergyClassifier":
-        """Pretrain one model per class, calibrate the biases, fine-tune everything.
+        """Train the energies of the classes, and calibrate them.
 
         ``X_valid`` and ``y_valid`` are rows to choose epochs and to calibrate on, in place of held-out ones.
         """
@@ -161,9 +170,9 @@ class EnergyClassifier(
         edge.check_options(kind.settled(self))
         known, cells = vars(self).get("classes_", []), vars(self).get("cells_")
         read = partial(self._read, sample_weight=sample_weight)
-        valid = {"X_valid": X_valid, "y_valid": y_valid}
+        others = {"X_valid": X_valid, "y_valid": y_valid}
         given = edge.given_rows(
-            self, X, y, sample_weight, self.class_weight, **valid, forget="liking_", read=read, split=kind.splits
+            self, X, y, sample_weight, self.class_weight, **others, forget="liking_", read=read, split=kind.splits
         )
         self.classes_: NDArray[Any] = given.classes
         if given.valid is not None and len(absent := np.setdiff1d(np.arange(len(self.classes_)), given.valid.labels)):

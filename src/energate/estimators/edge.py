@@ -221,7 +221,12 @@ def _varies(low: Array, high: Array) -> NDArray[np.bool_]:
 
 
 #: scaling by name
-SCALINGS: dict[str, Callable[[Array, Array], Scaler]] = {"standard": _standard, "unit": _unit, "none": _none, "robust": _robust}
+SCALINGS: dict[str, Callable[[Array, Array], Scaler]] = {
+    "standard": _standard,
+    "unit": _unit,
+    "none": _none,
+    "robust": _robust,
+}
 
 
 # --- what `fit` is given ---------------------------------------------------------------------------------------

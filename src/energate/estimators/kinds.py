@@ -121,7 +121,7 @@ class PerClass(Kind):
         small = n_rows * width * len(estimator.classes_) <= LARGE and width <= WIDE
         return np.array(AUTO_WEIGHTS if small else LARGE_WEIGHTS)
 
-    def breadth(self, estimator: Any, n_rows: int) -> int:
+    def breadth(self, estimator: Any, n_rows: int) -> int:  # noqa: ARG002
         return 0
 
     def build(self, estimator: Any, generator: torch.Generator) -> ClassEnergies:
@@ -130,7 +130,9 @@ class PerClass(Kind):
             edge.check_choices(estimator, reading=("sum", "shared"))
         auto = int(np.clip(min(width, 400_000 // width), 64, 200))
         groups = edge.build_units(estimator, len(estimator.generative_weights_) * n_classes, width, auto, generator)
-        parts = [groups] if callable(estimator.units) or estimator.reading == "shared" else [[group] for group in groups]
+        parts = (
+            [groups] if callable(estimator.units) or estimator.reading == "shared" else [[group] for group in groups]
+        )
         return ClassEnergies([Autoencoder(part, visible_of(estimator)) for part in parts], n_classes)
 
     def start(self, estimator: Any, rows: Examples, generator: torch.Generator) -> None:
@@ -220,7 +222,7 @@ class Trunk(Kind):
 
     splits = False
     auto: ClassVar[dict[str, Any]] = {
-        "scaling": "robust", "noise_level": 0.2, "learning_rate": 4e-3, "weight_decay": 0.02, "batch_size": BATCHES[0][1],
+        "scaling": "robust", "noise_level": 0.2, "learning_rate": 4e-3, "weight_decay": 0.02, "batch_size": 128,
     }  # fmt: skip
 
     def weights(self, estimator: Any, n_rows: int) -> Array:
@@ -255,7 +257,7 @@ class Trunk(Kind):
         )
         return ClassEnergies([Autoencoder([units], visible_of(self.settled(estimator)))], n_classes)
 
-    def start(self, estimator: Any, rows: Examples, generator: torch.Generator) -> None:
+    def start(self, estimator: Any, rows: Examples, generator: torch.Generator) -> None:  # noqa: ARG002
         """From the frequencies of the classes, and energies on the scale of one unit."""
         model = estimator.model_
         counts = 1 + np.bincount(rows.labels, rows.weight, model.n_classes)  # of a class of `partial_fit`, perhaps 0
@@ -277,11 +279,11 @@ class Trunk(Kind):
         return TrunkTraining(
             epochs,
             batch_size,
-            edge.per_member(asked, "learning_rate", 1),
-            edge.per_member(asked, "weight_decay", 1),
+            float(edge.per_member(asked, "learning_rate", 1)),
+            float(edge.per_member(asked, "weight_decay", 1)),
             torch.as_tensor(estimator.generative_weights_),
             asked.noise,
-            edge.per_member(asked, "noise_level", 1),
+            float(edge.per_member(asked, "noise_level", 1)),
             asked.n_iter_no_change,
             asked.validate_every,
             n_folds,

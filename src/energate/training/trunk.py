@@ -120,6 +120,7 @@ def _loss(model: ClassEnergies, rows: LabelledRows, how: TrunkTraining) -> Calla
     generator = torch.Generator(rows.v.device).manual_seed(how.seed)
     mix = torch.as_tensor(how.generative_weight, dtype=rows.v.dtype, device=rows.v.device)
     generative, visible = bool((mix > 0).any()), model.autoencoders[0].visible
+
     # Frequencies count in the biases from the first step on.
     def loss(batch: Tensor) -> Tensor:  # (C, B) -> (C,)
         v, weight = rows.v[batch], rows.weight[batch]  # (C, B, D), (C, B)
@@ -146,7 +147,9 @@ def _of_members(values: Tensor) -> Tensor:
 def _groups(model: ClassEnergies, how: TrunkTraining) -> list[dict[str, object]]:
     """Matrices decay, scales of columns learn faster."""
     scales = [group.s for group in model.autoencoders[0].groups]
-    matrices = [parameter for group in model.autoencoders[0].groups for parameter in group.parameters() if parameter.ndim == 3]
+    matrices = [
+        parameter for group in model.autoencoders[0].groups for parameter in group.parameters() if parameter.ndim == 3
+    ]
     known = {id(parameter) for parameter in [*scales, *matrices]}
     others = [parameter for parameter in model.parameters() if id(parameter) not in known]
     return [
@@ -172,9 +175,7 @@ def fold_of(labels: Tensor, n_folds: int, seed: int) -> Tensor:
     return fold
 
 
-def _held_out(
-    n_members: int, rows: LabelledRows, valid: LabelledRows | None, fold: Tensor | None
-) -> HeldOut | None:
+def _held_out(n_members: int, rows: LabelledRows, valid: LabelledRows | None, fold: Tensor | None) -> HeldOut | None:
     if valid is not None:
         index = torch.arange(len(valid.v), device=valid.v.device).expand(n_members, -1)
         return HeldOut(valid, index, valid.weight[index])

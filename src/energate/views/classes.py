@@ -205,15 +205,11 @@ class EnergyClassifierView(ClassView):
         v = torch.as_tensor(self.scaled(rows["X"]))
         for part in energies.autoencoders:
             kind = kind_of(part)
-            if _is_network(part):
+            if _is_network(part) or part.n_members < part.n_models:  # what shares layers is looked at together
                 yield Field(f"{kind}, all classes", in_double(part), v)
                 continue
             for c in range(energies.n_members):
                 of_member = f", member {c}" if energies.n_members > 1 else ""
-                if part.n_members < part.n_models:  # classes that share layers are looked at together
-                    classes = range(c * energies.n_classes, (c + 1) * energies.n_classes)
-                    yield Field(f"all classes{of_member}, {kind}", in_double(part.select(classes)), v)
-                    continue
                 for k, name in enumerate(self.labels):
                     alone = part.select(c * energies.n_classes + k)
                     yield Field(f"class {name}{of_member}, {kind}", in_double(alone), v)
