@@ -491,6 +491,8 @@ def test_a_table_as_it_is_goes_through_every_command(tmp_path: Path) -> None:
         assert name in told
     for arguments in (("check", "m.zip"), ("check", "m.zip", "--data", "t.csv")):
         assert "conservative" in call(*arguments).stdout
+    call("fit", "t.arff", "--target", "kind", "--units", "mean", "-o", "nominal.zip", *FAST)
+    assert load("nominal.zip").cells_.categories == model.cells_.categories
     Path("wrong.csv").write_text("size,age,colour,grade\nlarge,1,red,2\n")
     assert "wrong.csv, line 2: 'size' must be a number; got 'large'" in refused("predict", "m.zip", "wrong.csv")
 

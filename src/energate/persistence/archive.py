@@ -230,9 +230,9 @@ def _weights(model: Any) -> dict[str, Tensor]:
 
 
 def _shape(module: nn.Module) -> tuple[str, dict[str, Any]]:
-    """What `load` must rebuild: layers, activations, names, shapes; without the addresses that some objects print."""
+    """What `load` must rebuild: layers, activations, names, shapes; not the addresses and types that some print."""
     state = {name: getattr(value, "shape", None) for name, value in module.state_dict().items()}
-    return re.sub(r"0x[0-9a-fA-F]+", "", repr(module)), state
+    return re.sub(r"0x[0-9a-fA-F]+|torch\.float\d+", "", repr(module)), state
 
 
 def _dtype(weights: dict[str, Tensor]) -> str:

@@ -263,18 +263,21 @@ def learn_columns(
     image: tuple[int, int] | None = None,
     rows: NDArray[np.int64] | None = None,
     coded: bool = False,
+    declared: Sequence[str] = (),
 ) -> tuple[Columns, list[str]]:
     """The columns that a model can take, with fill values and categories from ``rows``, and what was left out and why.
 
     Columns in ``drop`` are left out, those in ``keep`` never are.  Those in ``categories`` count as text.  ``coded``
-    columns are for a model that takes missing cells and categories as they are.
+    columns are for a model that takes missing cells and categories as they are.  ``declared`` are columns that the
+    table itself calls categories: text, if they are no ids or dates.
     """
     _check_names(table, targets=targets, drop=drop, keep=keep, category=categories)
     inputs, notes = list[NumberColumn | CategoryColumn](), list[str]()
     for name in table:
         if name in targets or name in drop:
             continue
-        made = _learn(name, table[name], name in categories, name in keep, rows, notes)
+        typed = name in declared or is_category(table[name])
+        made = _learn(name, table[name], name in categories, name in keep, typed, rows, notes)
         if isinstance(made, str):
             notes.append(f"{name!r} is left out: {made}")
         else:
@@ -295,11 +298,14 @@ def _check_names(table: Mapping[str, Any], **given: Sequence[str]) -> None:
 
 
 def _learn(
-    name: str, values: Any, category: bool, keep: bool, rows: NDArray[np.int64] | None, notes: list[str]
+    name: str, values: Any, category: bool, keep: bool, typed: bool, rows: NDArray[np.int64] | None, notes: list[str]
 ) -> NumberColumn | CategoryColumn | str:
-    """A column as a model takes it, or why it is left out; ``notes`` gets what else there is to say."""
+    """A column as a model takes it, or why it is left out; ``notes`` gets what else there is to say.
+
+    The user says that it is a ``category``, or its type does (``typed``).
+    """
     try:
-        found = None if category or is_category(values) else numbers(values, name)
+        found = None if category or typed else numbers(values, name)
     except CellError as error:
         if isinstance(error.value, float):  # infinite
             raise
@@ -307,7 +313,7 @@ def _learn(
     if found is not None:
         return _learn_numbers(name, found, keep, rows)
     codes, different = words(values)
-    if not category and not is_category(values):
+    if not category and not typed:
         refuse_mixed(name, codes, different)
     why = "" if keep or category else doubts(len(codes), different)
     if why == "names":

@@ -63,6 +63,8 @@ class Source(ABC):
         self.path, self.names = path, names
         self.groups = groups or {}  # arrays that hold several columns: of NPZ files
         self.attributes = attributes or {}  # how columns were declared: of ARFF files
+        #: those declared with more than two words, which are categories even if the words are numbers
+        self.nominal = [name for name, each in self.attributes.items() if each.words and len(each.words) > 2]
         if len(set(names)) < len(names):
             twice = [name for name, count in Counter(names).items() if count > 1]
             raise InputError(f"{path.name} must give every column its own name; {listed(twice)} occur more than once.")

@@ -106,6 +106,7 @@ def fit_table(
             image=image,
             rows=rows,
             coded=coded,
+            declared=source.nominal if coded else (),
         )
 
     def trained(columns: Columns, X: Array, y: Any) -> Any:
