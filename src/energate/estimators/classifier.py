@@ -44,6 +44,7 @@ PER_MEMBER = (
 )
 #: how much of the denoising loss the members keep: on small data, and on large
 AUTO_WEIGHTS, LARGE_WEIGHTS, LARGE, WIDE = (0.0, 0.0, 0.03, 0.1), (0.1,), 2_000_000, 2000
+MIN_SPLIT_ROWS = 50  # with fewer to hold out, one split for all members is too small to choose epochs and biases by
 FEW_COLUMNS = 8  # up to so many, the second of the default members starts with `start_sharp`
 
 
@@ -80,8 +81,8 @@ class EnergyClassifier(
     optimizer, learning_rate, fine_tune_learning_rate, weight_decay, batch_size : how `energate.minimise` steps.
         Learning rates, decay and noise levels may be sequences, too, of one number for each member.
     early_stopping, validation_fraction, n_iter_no_change, validate_every : hold rows out (or take those given to
-        `fit`), choose the epoch and calibrate on them.  Where the split could not hold 5 rows of every class, all rows
-        train and calibrate.
+        `fit`), choose the epoch and calibrate on them.  Where the split could not hold 50 rows, and 5 of every class,
+        every member holds out other rows, which only say how sure to be of all.
     learn_scale, start_scale : also calibrate a scale for the energies of each part (mean, covariance), on the rows held
         out, and fine-tune from the small scale ``start_scale`` (None: from the calibrated one).  ``learn_scale=False``
         keeps the scale 1; use a lower ``fine_tune_learning_rate`` then.
@@ -97,7 +98,7 @@ class EnergyClassifier(
     model_ : the `energate.training.classes.ClassEnergies`.
     scaler_ : what brings columns to the scale of ``model_``.
     generative_weights_ : ``generative_weight`` of every member.
-    liking_ : sorted `score_samples` of the rows that were held out, or else trained on.
+    liking_ : sorted `score_samples` of the rows that all members held out, or else of all rows.
     n_rounds_ : calls of `partial_fit`.
     history_ : `energate.training.History` of the stages ``"pretrain"`` and ``"fine-tune"``.
     """
@@ -142,20 +143,25 @@ class EnergyClassifier(
 
         ``X_valid`` and ``y_valid`` are rows to choose epochs and to calibrate on, in place of held-out ones.
         """
-        self._train(*self._prepare(X, y, sample_weight, X_valid, y_valid))
+        self._train(*self._prepare(X, y, sample_weight, X_valid, y_valid, least_valid=MIN_SPLIT_ROWS))
         return self
 
     def _prepare(
-        self, X: Any, y: Any, sample_weight: Any = None, X_valid: Any = None, y_valid: Any = None
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        X_valid: Any = None,
+        y_valid: Any = None,
+        least_valid: int = 0,
     ) -> tuple[LabelledRows, LabelledRows | None, int]:
         """Check everything, and build the model: rows to train on, rows held out, and a seed."""
         if self.start_scale is not None and not self.start_scale > 0:
             raise InputError(f"`start_scale` must be None or above 0; got {self.start_scale!r}.")
         edge.check_options(self)
         known = vars(self).get("classes_", [])
-        given = edge.given_rows(
-            self, X, y, sample_weight, self.class_weight, X_valid=X_valid, y_valid=y_valid, forget="liking_"
-        )
+        valid_rows = {"X_valid": X_valid, "y_valid": y_valid, "least_valid": least_valid}
+        given = edge.given_rows(self, X, y, sample_weight, self.class_weight, **valid_rows, forget="liking_")
         self.classes_: NDArray[Any] = given.classes
         if given.valid is not None and len(absent := np.setdiff1d(np.arange(len(self.classes_)), given.valid.labels)):
             raise InputError(f"`y_valid` must hold every class of `y`; {self.classes_[absent]} are missing.")
@@ -260,6 +266,7 @@ class EnergyClassifier(
             seed=seed,
         )
         rate, level = (edge.per_member(self, name, n_members) for name in ("fine_tune_learning_rate", noise))
+        held_out = self.early_stopping and self.learn_scale and epochs is None
         return Stages(
             training,
             replace(training, epochs=n_fine_tune, learning_rate=rate, noise_level=level),
@@ -268,6 +275,7 @@ class EnergyClassifier(
             start_scale=self.start_scale if self.n_rounds_ <= 1 else None,
             calibrate=epochs is None or int(counts.min()) >= edge.MIN_CLASS_ROWS,
             sharp=self._has_sharp_member(),
+            own_fraction=self.validation_fraction if held_out else 0.0,
         )
 
     def _train(self, train: LabelledRows, valid: LabelledRows | None, seed: int, epochs: int | None = None) -> None:

@@ -361,10 +361,12 @@ def given_rows(
     X_valid: Any = None,
     y_valid: Any = None,
     forget: str = "model_",
+    least_valid: int = 0,
 ) -> Given:
     """Check what a classifier is given to `fit`.
 
-    ``forget`` is what `fit` sets last: it goes, so that the estimator is not fitted until then.
+    ``forget`` is what `fit` sets last: it goes, so that the estimator is not fitted until then.  Of less than
+    ``least_valid`` rows to stop early on there are none.
     """
     X, y = validate_data(estimator, X, y, dtype=np.float64)
     vars(estimator).pop(forget, None)
@@ -377,7 +379,7 @@ def given_rows(
     if given is not None:
         valid = Examples(given[0], encode_labels(given[1], classes), np.ones(len(given[0])))
         return Given(classes, rows, rows, valid, seed)
-    train, held_out = hold_out(estimator, len(rows.X), seed, rows.labels)
+    train, held_out = hold_out(estimator, len(rows.X), seed, rows.labels, least_valid)
     return Given(classes, rows, rows.take(train), None if held_out is None else rows.take(held_out), seed)
 
 
@@ -410,10 +412,13 @@ def valid_rows(estimator: Any, X_valid: Any, y_valid: Any, **how: Any) -> tuple[
     return validate_data(estimator, X_valid, y_valid, dtype=np.float64, reset=False, **how)
 
 
-def hold_out(estimator: Any, n_rows: int, seed: int, labels: NDArray[np.int64] | None = None) -> tuple[Any, Any]:
+def hold_out(
+    estimator: Any, n_rows: int, seed: int, labels: NDArray[np.int64] | None = None, least_valid: int = 0
+) -> tuple[Any, Any]:
     """Which rows to train on and which to stop early on; None where these would be too few, also of a class."""
     few, least = (n_rows, MIN_VALID_ROWS) if labels is None else (np.bincount(labels).min(), MIN_CLASS_ROWS)
-    if not estimator.early_stopping or few * estimator.validation_fraction < least:
+    too_few = few * estimator.validation_fraction < least or n_rows * estimator.validation_fraction < least_valid
+    if not estimator.early_stopping or too_few:
         return slice(None), None
     fraction, rows = estimator.validation_fraction, np.arange(n_rows)
     train, valid = train_test_split(rows, test_size=fraction, stratify=labels, random_state=seed)
