@@ -75,7 +75,7 @@ def test_it_learns_and_its_probabilities_agree_with_its_energies() -> None:
 
 
 def test_calibration_alone_and_fine_tuning_are_stages() -> None:
-    X, y = blobs()
+    X, y = blobs(400)
     calibrated = EnergyClassifier(**QUICK | {"max_epochs": 0}).fit(X, y)
     assert list(calibrated.history_) == ["pretrain"]
     _, valid, _ = calibrated._prepare(X, y)  # the same split again, and a new model
@@ -97,6 +97,37 @@ def test_biases_are_calibrated_on_the_held_out_rows() -> None:
     valid = LabelledRows(valid.v.double(), valid.labels, valid.weight.double())
     p = torch.softmax(model.model_.logits(valid.v), 1)
     torch.testing.assert_close(p.sum(0).detach(), torch.bincount(valid.labels).double(), rtol=1e-4, atol=1e-3)
+
+
+def over_sure(model: EnergyClassifier, n_classes: int, n_signal: int, seed: int) -> float:
+    """Log-loss of unseen rows less that of the class frequencies, after 3 to 6 rows of every class."""
+    random = np.random.RandomState(seed)
+    centres = random.normal(size=(n_classes, n_signal))
+
+    def draw(n: int, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        y = np.concatenate([np.arange(n_classes).repeat(3), random.choice(n_classes, n - 3 * n_classes, p=p)])
+        return np.hstack([centres[y] + random.normal(size=(n, n_signal)), random.normal(size=(n, 8))]), y
+
+    X, y = draw(int(4.5 * n_classes), np.full(n_classes, 1 / n_classes))
+    frequencies = np.bincount(y) / len(y)
+    X_new, y_new = draw(500, frequencies)
+    log_p = model.fit(X, y).predict_log_proba(X_new)
+    return float(np.mean(np.log(frequencies[y_new]) - log_p[np.arange(500), y_new]))
+
+
+@pytest.mark.parametrize("n_signal", [0, 3], ids=["noise", "signal"])
+@pytest.mark.parametrize(("n_classes", "epochs"), [(5, "auto"), (20, 30)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_small_classes_do_not_make_it_over_sure(kind: str, n_classes: int, epochs: int | str, n_signal: int) -> None:
+    quick = {"n_hidden": 8, "n_factors": 8, "pretrain_epochs": 30, "max_epochs": epochs, "device": "cpu"}
+    model = EnergyClassifier(kind, random_state=0, **quick)
+    assert over_sure(model, n_classes, n_signal, seed=n_classes) < 0.1
+
+
+def test_without_rows_held_out_it_is_over_sure() -> None:
+    """What the test above would find if the scale came from the rows trained on."""
+    model = EnergyClassifier("mean", n_hidden=8, random_state=0, device="cpu", early_stopping=False)
+    assert over_sure(model, 5, 0, seed=5) > 1
 
 
 def test_the_best_biases_do_not_depend_on_the_model_s_own() -> None:
@@ -330,7 +361,7 @@ def test_validation_rows_that_cannot_be_used_are_refused() -> None:
 
 
 def test_stages_have_options_of_their_own() -> None:
-    X, y = blobs()
+    X, y = blobs(400)
 
     def scores(**options: Any) -> np.ndarray:  # without rows held out, which could put back what pretraining gave
         return EnergyClassifier("mean", early_stopping=False, **QUICK | options).fit(X, y).decision_function(X)

@@ -17,6 +17,7 @@ from energate.training.calibration import (
     calibrate,
     calibrate_members,
     calibrate_scales,
+    calibrate_sureness,
     negative_log_likelihood,
 )
 from energate.units import MeanUnits
@@ -362,3 +363,49 @@ def test_what_was_found_before_leads_to_the_same_optimum(scale: bool) -> None:
     exact, near = (calibrate_members(moved, labels, scale=scale, start=s) for s in (None, start))
     torch.testing.assert_close(near.losses, exact.losses, rtol=0, atol=1e-6)
     assert (start.losses - exact.losses).abs().min() > 1e-3  # they did move
+
+
+# --- how sure to be -------------------------------------------------------------------------------------------
+
+
+def between(logits: Tensor, frequencies: Tensor, sureness: Tensor | float) -> Tensor:
+    """Log-probabilities between the frequencies, at 0, and the softmax of the logits, at 1."""
+    return torch.log_softmax((1 - sureness) * frequencies.log() + sureness * logits, -1)
+
+
+FREQUENCIES = torch.tensor([0.1, 0.4, 0.2, 0.3], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("size", [1e-2, 1.0, 1e3])
+def test_the_sureness_is_the_optimum_by_autograd(size: float) -> None:
+    energies, labels = problem(40)
+    logits = size * energies
+    found, losses = calibrate_sureness(torch.stack([logits, logits.flip(0)]), FREQUENCIES, labels)
+    sureness = found[0].clone().requires_grad_()
+    log_p = between(logits, FREQUENCIES, sureness)
+    # Two rows more, of any class, in equal parts among the 40.
+    cost = -log_p[torch.arange(40), labels].sum() - 2 * (log_p @ FREQUENCIES).mean()
+    (gradient,) = torch.autograd.grad(cost, sureness)
+    assert abs(float(gradient)) < 1e-7 * size * 40
+    loss = -between(logits, FREQUENCIES, found[0])[torch.arange(40), labels].mean()
+    torch.testing.assert_close(losses[0], loss)
+    assert float(found[1] * size) < 1e-1  # logits of other rows say nothing
+
+
+def test_no_sureness_is_the_frequencies_and_few_right_rows_do_not_make_sure_of_all() -> None:
+    labels = torch.tensor([1, 1, 3])  # two of the four classes are not there
+    noise = 100 * torch.randn(3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    noise[torch.arange(3), labels] -= 1000
+    right = torch.nn.functional.one_hot(labels, 4) * 1e3
+    (none, some), _ = calibrate_sureness(torch.stack([noise, right.double()]), FREQUENCIES, labels)
+    assert (between(noise, FREQUENCIES, none).exp() - FREQUENCIES).abs().max() < 1e-2
+    p = between(right, FREQUENCIES, some).exp()
+    assert (p > 1e-2).all()  # of three rows, none is beyond doubt
+    assert (p.argmax(1) == labels).all()
+
+
+def test_rows_of_weight_0_do_not_count_for_the_sureness() -> None:
+    energies, labels = problem(60)
+    weight = (torch.arange(60) % 3 > 0).double()
+    some, few = calibrate_sureness(energies.unsqueeze(0), FREQUENCIES, labels, weight), weight.bool()
+    torch.testing.assert_close(some, calibrate_sureness(energies[few].unsqueeze(0), FREQUENCIES, labels[few]))

@@ -20,11 +20,15 @@ from energate.training.classes import (
     FINE_TUNE_SCALE,
     ClassEnergies,
     LabelledRows,
+    Stages,
     Training,
     find_biases,
     fine_tune,
+    hold_out_own,
     pretrain,
     set_biases,
+    set_sureness,
+    train_classes,
     weigh_members,
 )
 
@@ -149,8 +153,69 @@ def test_fine_tuning_starts_from_a_small_scale_and_keeps_what_was_better() -> No
 def test_members_count_by_the_likelihood_of_held_out_rows() -> None:
     model = energies(3)
     losses = torch.tensor([0.5, 0.5, 5.0])
-    weigh_members(model, rows(100), losses)
+    weigh_members(model, losses, 100)
     torch.testing.assert_close(model.share, torch.tensor([0.5, 0.5, 0.0], dtype=torch.float64), rtol=0, atol=1e-6)
+
+
+# --- rows that every member holds out for itself ---------------------------------------------------------------
+
+
+def few_rows(counts: list[int]) -> LabelledRows:
+    labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    v = torch.randn(len(labels), D, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return LabelledRows(v, labels, torch.linspace(0.5, 1.5, len(labels), dtype=torch.float64))
+
+
+def test_members_hold_out_other_rows_and_keep_some_of_every_class() -> None:
+    given = few_rows([1, 2, 3, 7, 12])
+    train, own = hold_out_own(given, 4, 5, 0.15, seed=0)
+    held = train.weight == 0  # (4, N)
+    assert held.sum(0).tolist() == [0] + [1] * 24  # the row of a class that has one is held out by nobody
+    for c in range(4):
+        assert set(given.labels[~held[c]].tolist()) == {0, 1, 2, 3, 4}
+        torch.testing.assert_close(train.weight[c, ~held[c]] / train.weight[c, 0], given.weight[~held[c]] / 0.5)
+        there = own.weight[c] > 0
+        torch.testing.assert_close(own.v[c, there], given.v[held[c]])
+        torch.testing.assert_close(own.labels[c, there], given.labels[held[c]])
+        torch.testing.assert_close(own.weight[c, there], given.weight[held[c]])
+    torch.testing.assert_close(train.weight.mean(1), torch.ones(4, dtype=torch.float64))
+    by_class = torch.zeros(5, dtype=torch.float64).index_add(0, given.labels, given.weight)
+    torch.testing.assert_close(own.frequencies, by_class / given.weight.sum())
+    alone = hold_out_own(given, 1, 5, 0.25, seed=0)[0]
+    assert (alone.weight == 0).sum() == 6  # a quarter of 24
+    assert hold_out_own(few_rows([1, 1, 1]), 4, 3, 0.15, seed=0)[1] is None
+
+
+def test_a_row_held_out_does_not_change_the_member_that_holds_it_out() -> None:
+    given = few_rows([3, 4, 6])
+    training = Training(epochs=5, learning_rate=1e-2, seed=3)
+    stages = Stages(training, training, torch.tensor([0.0, 0.1, 1.0, 0.0]), own_fraction=0.15)
+    held = hold_out_own(given, 4, K, 0.15, training.seed)[0].weight == 0
+    moved = LabelledRows(given.v.clone(), given.labels, given.weight)
+    moved.v[5] += 3.0
+    models = [energies(4), energies(4)]
+    for model, train in zip(models, (given, moved), strict=True):
+        train_classes(model, train, stages)
+    for c in range(4):
+        one, other = (
+            torch.cat([p.flatten() for p in model.member(c).autoencoders[0].parameters()]) for model in models
+        )
+        assert torch.allclose(one, other, rtol=1e-10, atol=1e-12) == bool(held[c, 5])
+
+
+def test_scales_and_biases_follow_the_sureness() -> None:
+    model = perturbed(energies(2))
+    _, own = hold_out_own(few_rows([4, 6, 9]), 2, K, 0.25, seed=0)
+    before, beta = model.calibrated(model.part_energies(own.v)), model.beta.clone()
+    losses = set_sureness(model, own)
+    sureness = model.beta / beta
+    assert (sureness - sureness[0, 0]).abs().max() < 1e-12  # one for all
+    logits = model.calibrated(model.part_energies(own.v))
+    log_p = torch.log_softmax(logits, -1)
+    expected = torch.log_softmax(torch.lerp(own.frequencies.log(), before, sureness[0, 0]), -1)
+    torch.testing.assert_close(log_p, expected)
+    chosen = log_p.gather(2, own.labels.unsqueeze(2)).squeeze(2)
+    torch.testing.assert_close(losses, -(own.weight * chosen).sum(1) / own.weight.sum(1))
 
 
 def test_models_that_are_not_so_many_members_are_refused() -> None:
@@ -165,7 +230,7 @@ def test_models_that_are_not_so_many_members_are_refused() -> None:
 def test_many_rows_leave_more_than_one_member() -> None:
     model = energies(3)
     losses = torch.tensor([0.10, 0.11, 0.5], dtype=torch.float64)
-    weigh_members(model, rows(5000), losses)
+    weigh_members(model, losses, 5000)
     few, many = torch.softmax(-64 * losses, 0), torch.softmax(-1250 * losses, 0)
     torch.testing.assert_close(model.share.double(), few)
     assert many[1] < 1e-4 < 0.3 < float(model.share[1])

@@ -78,7 +78,7 @@ def test_the_best_estimator_has_the_best_value_and_can_be_saved(sampler, tmp_pat
 
 
 def test_a_program_of_one_is_fit() -> None:
-    X, y = blobs()
+    X, y = blobs(400)  # enough for `fit` to hold rows out as the search does
     model = quick(generative_weight=0.2, weight_decay=1e-3).fit(X, y)
     found = search(quick(generative_weight=0.2, weight_decay=1e-3), X, y, RATES, n_trials=1).best_estimator
     np.testing.assert_allclose(found.predict_proba(X), model.predict_proba(X), rtol=1e-7, atol=1e-9)

@@ -84,7 +84,8 @@ class EnergyClassifier(
         too, of one number for each member.
     early_stopping, validation_fraction, n_iter_no_change, validate_every : hold rows out (or take those given to
         `fit`), choose the epoch and calibrate on them.  Every member of a trunk holds out another fold, of at most
-        this share.
+        this share; of the other kinds all hold out the same rows, unless these would be fewer than 50, or than 5 of
+        every class: then every member holds out other rows, which only say how sure to be of all.
     learn_scale, start_scale : not for a trunk: also calibrate a scale for the energies of each part (mean, covariance),
         on the rows held out, and fine-tune from the small scale ``start_scale`` (None: from the calibrated one).
         ``learn_scale=False`` keeps the scale 1; use a lower ``fine_tune_learning_rate`` then.
@@ -102,7 +103,7 @@ class EnergyClassifier(
     scaler_ : what brings those to the scale of ``model_``.
     generative_weights_ : ``generative_weight`` of every member.
     breadth_ : the width of the layers of a trunk; 0 for other kinds.
-    liking_ : sorted `score_samples` of the rows that were held out, or else trained on.
+    liking_ : sorted `score_samples` of the rows that were held out, or else of all rows.
     n_rounds_ : calls of `partial_fit`.
     history_ : `energate.training.History` of the stages ``"pretrain"``, where there is one, and
         ``"fine-tune"``.
@@ -157,11 +158,17 @@ class EnergyClassifier(
 
         ``X_valid`` and ``y_valid`` are rows to choose epochs and to calibrate on, in place of held-out ones.
         """
-        self._train(*self._prepare(X, y, sample_weight, X_valid, y_valid))
+        self._train(*self._prepare(X, y, sample_weight, X_valid, y_valid, kind_of(self.units).least_valid))
         return self
 
     def _prepare(
-        self, X: Any, y: Any, sample_weight: Any = None, X_valid: Any = None, y_valid: Any = None
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        X_valid: Any = None,
+        y_valid: Any = None,
+        least_valid: float = 0,
     ) -> tuple[LabelledRows, LabelledRows | None, int]:
         """Check everything, and build the model: rows to train on, rows held out, and a seed."""
         if self.start_scale is not None and not self.start_scale > 0:
@@ -170,9 +177,9 @@ class EnergyClassifier(
         edge.check_options(kind.settled(self))
         known, cells = vars(self).get("classes_", []), vars(self).get("cells_")
         read = partial(self._read, sample_weight=sample_weight)
-        others = {"X_valid": X_valid, "y_valid": y_valid}
+        others = {"X_valid": X_valid, "y_valid": y_valid, "least_valid": least_valid}
         given = edge.given_rows(
-            self, X, y, sample_weight, self.class_weight, **others, forget="liking_", read=read, split=kind.splits
+            self, X, y, sample_weight, self.class_weight, **others, forget="liking_", read=read
         )
         self.classes_: NDArray[Any] = given.classes
         if given.valid is not None and len(absent := np.setdiff1d(np.arange(len(self.classes_)), given.valid.labels)):

@@ -403,13 +403,13 @@ def given_rows(
     y_valid: Any = None,
     forget: str = "model_",
     read: Callable[..., tuple[Array, Any]] | None = None,
-    split: bool = True,
+    least_valid: float = 0,
 ) -> Given:
     """Check what a classifier is given to `fit`.
 
     ``forget`` is what `fit` sets last: it goes, so that the estimator is not fitted until then.  ``read(X, y,
-    reset=...)`` checks rows and classes, where `validate_data` is not all there is to it.  Without ``split`` all rows
-    train, unless the caller brings others to stop early on.
+    reset=...)`` checks rows and classes, where `validate_data` is not all there is to it.  Of less than ``least_valid``
+    rows to stop early on there are none, unless the caller brings them.
     """
     read = read or partial(validate_data, estimator, dtype=np.float64)
     X, y = read(X, y, reset=True)
@@ -423,9 +423,7 @@ def given_rows(
     if given is not None:
         valid = Examples(given[0], encode_labels(given[1], classes), np.ones(len(given[0])))
         return Given(classes, rows, rows, valid, seed)
-    if not split:
-        return Given(classes, rows, rows, None, seed)
-    train, held_out = hold_out(estimator, len(rows.X), seed, rows.labels)
+    train, held_out = hold_out(estimator, len(rows.X), seed, rows.labels, least_valid)
     return Given(classes, rows, rows.take(train), None if held_out is None else rows.take(held_out), seed)
 
 
@@ -460,10 +458,13 @@ def valid_rows(
     return read(X_valid, y_valid, reset=False)
 
 
-def hold_out(estimator: Any, n_rows: int, seed: int, labels: NDArray[np.int64] | None = None) -> tuple[Any, Any]:
+def hold_out(
+    estimator: Any, n_rows: int, seed: int, labels: NDArray[np.int64] | None = None, least_valid: float = 0
+) -> tuple[Any, Any]:
     """Which rows to train on and which to stop early on; None where these would be too few, also of a class."""
     few, least = (n_rows, MIN_VALID_ROWS) if labels is None else (np.bincount(labels).min(), MIN_CLASS_ROWS)
-    if not estimator.early_stopping or few * estimator.validation_fraction < least:
+    too_few = few * estimator.validation_fraction < least or n_rows * estimator.validation_fraction < least_valid
+    if not estimator.early_stopping or too_few:
         return slice(None), None
     fraction, rows = estimator.validation_fraction, np.arange(n_rows)
     train, valid = train_test_split(rows, test_size=fraction, stratify=labels, random_state=seed)

@@ -44,8 +44,8 @@ class Kind(ABC):
 
     #: what "auto" stands for in those parameters that are the same whatever the data
     auto: ClassVar[dict[str, Any]]
-    #: whether rows are held out once, for all members
-    splits: ClassVar[bool]
+    #: rows to hold out for all members at once: for fewer than so many, every member holds out its own
+    least_valid: ClassVar[float]
 
     def settled(self, estimator: Any) -> Any:
         """The estimator with what "auto" stands for in its place: a copy that shares everything else."""
@@ -107,7 +107,7 @@ def is_auto(value: Any) -> bool:
 class PerClass(Kind):
     """One auto-encoder per class, or several whose energies add: pretrained, calibrated, fine-tuned."""
 
-    splits = True
+    least_valid = 50  # a smaller split is too small to choose epochs and biases by
     auto: ClassVar[dict[str, Any]] = {
         "scaling": "standard", "noise_level": 0.3, "learning_rate": 3e-3, "weight_decay": 0.0, "batch_size": 100,
     }  # fmt: skip
@@ -166,6 +166,7 @@ class PerClass(Kind):
             seed=seed,
         )
         rate, level = (edge.per_member(asked, name, model.n_members) for name in ("fine_tune_learning_rate", noise))
+        held_out = asked.early_stopping and asked.learn_scale and epochs is None
         return Stages(
             training,
             replace(training, epochs=n_fine_tune, learning_rate=rate, noise_level=level),
@@ -174,6 +175,7 @@ class PerClass(Kind):
             start_scale=asked.start_scale if estimator.n_rounds_ <= 1 else None,
             calibrate=epochs is None or int(counts.min()) >= edge.MIN_CLASS_ROWS,
             sharp=self._has_sharp_member(estimator),
+            own_fraction=asked.validation_fraction if held_out else 0.0,
         )
 
     def n_epochs(self, estimator: Any, train: LabelledRows, epochs: int | None) -> int:
@@ -220,7 +222,7 @@ def _by_rows(n_rows: int, steps: tuple[tuple[float, int], ...]) -> int:
 class Trunk(Kind):
     """Layers that the classes share, a head of units for each class, and members with folds of their own."""
 
-    splits = False
+    least_valid = math.inf
     auto: ClassVar[dict[str, Any]] = {
         "scaling": "robust", "noise_level": 0.2, "learning_rate": 4e-3, "weight_decay": 0.02, "batch_size": 128,
     }  # fmt: skip

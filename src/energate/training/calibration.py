@@ -18,6 +18,7 @@ NEWTON_STEPS = 100
 SCALE_SPREAD, LEAST_SCALE = 0.5, 1e-3  # the prior on a scale; the least scale, as a share of the first
 FLAT = 1e-9  # added to curvatures of `calibrate_labels`: scores that say nothing have none
 SOFT, SHARPEN = 10.0, 4.0  # spread of energies that Newton takes at once, and the factor from stage to stage
+PSEUDO_ROWS = 2.0  # of any class, which `calibrate_sureness` adds
 EXACT, NEAR, ROUGH = 1e-22, 1e-6, 1e-7  # gains of a step, in nats per row, that end Newton's steps
 ROUNDING = 16 * torch.finfo(torch.float64).eps  # near the optimum the values say nothing, the gradient does
 
@@ -75,30 +76,44 @@ def calibrate_members(
 ) -> Calibration:
     """`calibrate_scales` of C members at once, or without ``scale`` `calibrate` of the sums over their parts.
 
-    ``energies`` are (C, P, N, K).  From ``start``, what was found for energies nearly the same, it takes a few steps,
-    the last of which gains less than 1e-7 nats per row; else the optimum is exact.
+    ``energies`` are (C, P, N, K); labels and weights (N,), or (C, N) for members' own.  From ``start``, what was found
+    for energies nearly the same, it takes a few steps, the last of which gains less than 1e-7 nats per row; else the
+    optimum is exact.
     """
-    energies = energies.detach().to(torch.float64)
-    n_rows, n_classes = energies.shape[2:]
-    if not torch.isfinite(energies).all():
-        raise InputError("`energies` must be finite; got NaN or infinity. Check the data and the models.")
-    w = torch.ones(n_rows).to(energies) if weight is None else weight.detach().to(energies)
-    if w.shape != (n_rows,) or not (torch.isfinite(w) & (w >= 0)).all():
-        raise InputError(
-            f"`weight` must have shape ({n_rows},), all finite and at least 0; got shape {tuple(w.shape)}"
-            f"{', and a number that is not' if w.shape == (n_rows,) else ''}."
-        )
-    chosen = one_hot(labels.long(), n_classes).to(energies)  # (N, K)
-    counts = w @ chosen
+    energies, chosen, w = _checked(energies, labels, weight)
+    counts = (w.unsqueeze(2) * chosen).sum(1)  # (C, K)
     if (counts <= 0).any():
-        missing = (counts <= 0).nonzero().squeeze(1).tolist()
+        missing = (counts <= 0).any(0).nonzero().squeeze(1).tolist()
         raise InputError(
-            f"Every class must occur in the calibration rows; none of the {n_rows} rows is of class {missing}. "
+            f"Every class must occur in the calibration rows; none of the {w.shape[1]} rows is of class {missing}. "
             "Calibrate on rows of all classes, or leave those classes out."
         )
     solve = _scales_and_biases if scale else _biases
     beta, B, log_p = solve(energies, chosen, w, start)
-    return Calibration(beta, B - B.mean(1, keepdim=True), -(log_p * chosen).sum(-1) @ w / w.sum())
+    return Calibration(beta, B - B.mean(1, keepdim=True), _mean_loss(log_p, chosen, w))
+
+
+def calibrate_sureness(
+    logits: Tensor, frequencies: Tensor, labels: Tensor, weight: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """How sure (C,) to be of the logits (C, N, K) of C members, and their mean log-losses (C,), in float64.
+
+    At 0 the posterior is the ``frequencies`` (K,) of the classes, at 1 the softmax of the logits, and in between
+
+        P(z = i | x)  proportional to  frequency_i ^ (1 - sureness) * exp(sureness * logit_i(x)).
+
+    One number for every member: so the rows, which no member was trained on, may be few and lack classes.  It is the
+    most likely one if two rows more, whose class is drawn from the frequencies whatever their logits, are shared out
+    among the rows: without them, few rows that happen to be right would make a member sure of everything.
+    """
+    logits, chosen, w = _checked(logits.unsqueeze(1), labels, weight)
+    fixed = frequencies.detach().to(logits).log().expand_as(logits[:, 0])
+    total = w.sum(1, keepdim=True)
+    likely = (chosen * total.unsqueeze(2) + PSEUDO_ROWS * fixed.exp()) / (total.unsqueeze(2) + PSEUDO_ROWS)
+    likelihood = _Likelihood(fixed, logits - fixed.unsqueeze(1), likely, w * (1 + PSEUDO_ROWS / total), math.inf)
+    least = LEAST_SCALE * _first_scale(logits[:, 0]).unsqueeze(1)
+    theta, log_p = _newton(likelihood, least, EXACT, least)
+    return theta[:, 0], _mean_loss(log_p, chosen, w)
 
 
 def calibrate_labels(scores: Tensor, labels: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -178,62 +193,64 @@ def _biases(energies: Tensor, chosen: Tensor, w: Tensor, start: Calibration | No
 
 def _scales_and_biases(energies: Tensor, chosen: Tensor, w: Tensor, start: Calibration | None) -> Solution:
     total, n_scales = energies.sum(1), energies.shape[1]
-    first = (SOFT / _spread(total).clamp(min=1e-300)).clamp(max=1.0)  # (C,)
+    first = _first_scale(total)
     if start is None:
         B = _iterative_scaling(total * _column(first), chosen, w)  # brings far-off biases near
         theta = torch.cat([first.unsqueeze(1).expand(-1, n_scales), B], 1)
     else:
         theta = torch.cat([start.beta, start.B], 1)
-    likelihood = _Likelihood(torch.zeros_like(total), energies, chosen, w, LEAST_SCALE * first)
-    theta, log_p = _newton(likelihood, theta, EXACT if start is None else ROUGH)
+    floor = torch.full_like(theta, -math.inf)
+    floor[:, :n_scales] = LEAST_SCALE * first.unsqueeze(1)
+    likelihood = _Likelihood(torch.zeros_like(total), energies, chosen, w)
+    theta, log_p = _newton(likelihood, theta, EXACT if start is None else ROUGH, floor)
     return theta[:, :n_scales], theta[:, n_scales:], log_p
 
 
 class _Likelihood:
-    """Minus the log-likelihood of C problems, and its derivatives in theta (C, P + K): scales, then biases.
+    """Minus the log-likelihood of C problems, and its derivatives in theta: scales (C, P), then biases, if any.
 
-    The logits are ``fixed`` (C, N, K) + the scaled ``parts`` (C, P, N, K) + biases.
+    The logits are ``fixed`` (C, N, K) + the scaled ``parts`` (C, P, N, K) + biases.  ``chosen`` (C, N, K) are one-hot
+    labels, or probabilities of labels; rows weigh w (C, N).  Scales have a normal prior around 1 of some spread.
     """
 
     def __init__(
-        self, fixed: Tensor, parts: Tensor, chosen: Tensor, w: Tensor, least_scale: Tensor | None = None
+        self, fixed: Tensor, parts: Tensor, chosen: Tensor, w: Tensor, scale_spread: float = SCALE_SPREAD
     ) -> None:
-        self.fixed, self.parts, self.chosen, self.w = fixed, parts, chosen, w.unsqueeze(1)  # (N, 1)
-        self.total, self.n_scales = float(w.sum()), parts.shape[1]
-        free = torch.full((len(fixed), self.n_scales + fixed.shape[2]), -math.inf).to(fixed)
-        if least_scale is not None:
-            free[:, : self.n_scales] = least_scale.unsqueeze(1)
-        self.floor = free
+        self.fixed, self.parts, self.chosen, self.w = fixed, parts, chosen, w.unsqueeze(2)  # (C, N, 1)
+        self.total, self.n_scales, self.precision = w.sum(1), parts.shape[1], scale_spread**-2
 
     def __call__(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """Values (C,) and log-probabilities (C, N, K)."""
         beta, B = theta[:, : self.n_scales], theta[:, self.n_scales :]
-        logits = self.fixed + (beta[..., None, None] * self.parts).sum(1) + B.unsqueeze(1)
-        log_p = torch.log_softmax(logits, -1)
-        prior = ((beta - 1) ** 2).sum(1) / (2 * SCALE_SPREAD**2)
+        logits = self.fixed + (beta[..., None, None] * self.parts).sum(1)
+        log_p = torch.log_softmax(logits + B.unsqueeze(1) if B.shape[1] else logits, -1)
+        prior = self.precision / 2 * ((beta - 1) ** 2).sum(1)
         return prior - (self.w * self.chosen * log_p).sum((1, 2)), log_p
 
     def derivatives(self, theta: Tensor, log_p: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradient (C, P + K) and Hessian; the direction in which B does not matter is filled in."""
+        """Gradient and Hessian; the direction in which B does not matter is filled in."""
         p, beta = log_p.exp(), theta[:, : self.n_scales]
         miss, weighted = (p - self.chosen) * self.w, p * self.w  # (C, N, K)
-        gradient_beta = (self.parts * miss.unsqueeze(1)).sum((2, 3)) + (beta - 1) / SCALE_SPREAD**2
+        gradient = (self.parts * miss.unsqueeze(1)).sum((2, 3)) + self.precision * (beta - 1)
         centred = self.parts - (self.parts * p.unsqueeze(1)).sum(-1, keepdim=True)  # (C, P, N, K)
         pulled = centred * weighted.unsqueeze(1)
         beta_beta = pulled.flatten(2) @ centred.flatten(2).mT
-        beta_beta = beta_beta + torch.eye(self.n_scales).to(p) / SCALE_SPREAD**2
+        beta_beta = beta_beta + self.precision * torch.eye(self.n_scales).to(p)
+        if theta.shape[1] == self.n_scales:
+            return gradient, beta_beta
         beta_B = pulled.sum(2)  # (C, P, K)
-        B_B = torch.diag_embed(weighted.sum(1)) - weighted.mT @ p + self.total / p.shape[-1] ** 2
+        B_B = torch.diag_embed(weighted.sum(1)) - weighted.mT @ p + _column(self.total) / p.shape[-1] ** 2
         hessian = torch.cat([torch.cat([beta_beta, beta_B], 2), torch.cat([beta_B.mT, B_B], 2)], 1)
-        return torch.cat([gradient_beta, miss.sum(1)], 1), hessian
+        return torch.cat([gradient, miss.sum(1)], 1), hessian
 
 
-def _newton(likelihood: _Likelihood, theta: Tensor, gain: float) -> tuple[Tensor, Tensor]:
-    """Newton's steps from theta (C, P + K), damped wherever one does not lower the value; log-probabilities, too.
+def _newton(likelihood: _Likelihood, theta: Tensor, gain: float, floor: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Newton's steps from theta, never below a floor, and damped where one does not lower the value; log p, too.
 
     Each problem ends by itself, with the first step that is to gain no more than ``gain`` per row.
     """
-    (value, log_p), total, floor = likelihood(theta), likelihood.total, likelihood.floor
+    (value, log_p), total = likelihood(theta), likelihood.total
+    floor = torch.full_like(theta, -math.inf) if floor is None else floor
     damping, done = torch.full_like(value, 1e-8), torch.zeros_like(value, dtype=torch.bool)
     for _ in range(NEWTON_STEPS):
         gradient, hessian = likelihood.derivatives(theta, log_p)
@@ -260,9 +277,9 @@ def _newton(likelihood: _Likelihood, theta: Tensor, gain: float) -> tuple[Tensor
 
 def _iterative_scaling(energies: Tensor, chosen: Tensor, w: Tensor) -> Tensor:
     """Biases (C, K) near the best: monotone from anywhere, in the log domain."""
-    log_w = w.clamp(min=torch.finfo(torch.float64).tiny).log().unsqueeze(1)  # (N, 1)
-    log_counts = (w @ chosen).log()
-    B = torch.zeros_like(energies[:, 0])
+    log_w = w.clamp(min=torch.finfo(torch.float64).tiny).log().unsqueeze(2)  # (C, N, 1)
+    log_counts = (w.unsqueeze(2) * chosen).sum(1).log()
+    B = torch.zeros_like(log_counts)
     going = torch.ones_like(B[:, :1], dtype=torch.bool)
     for _ in range(GIS_STEPS):
         change = log_counts - torch.logsumexp(torch.log_softmax(energies + B.unsqueeze(1), -1) + log_w, 1)  # (C, K)
@@ -278,8 +295,33 @@ def _spread(energies: Tensor) -> Tensor:
     return (energies.amax(-1) - energies.amin(-1)).mean(1)
 
 
+def _first_scale(energies: Tensor) -> Tensor:
+    """The scale (C,), at most 1, at which energies are apart by no more than Newton takes at once."""
+    return (SOFT / _spread(energies).clamp(min=1e-300)).clamp(max=1.0)
+
+
 def _column(values: Tensor) -> Tensor:
     return values[:, None, None]
+
+
+def _mean_loss(log_p: Tensor, chosen: Tensor, w: Tensor) -> Tensor:
+    return -(w * (log_p * chosen).sum(-1)).sum(1) / w.sum(1)
+
+
+def _checked(energies: Tensor, labels: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Energies (C, P, N, K), one-hot labels (C, N, K) and weights (C, N), all in float64."""
+    energies = energies.detach().to(torch.float64)
+    if not torch.isfinite(energies).all():
+        raise InputError("`energies` must be finite; got NaN or infinity. Check the data and the models.")
+    n_members, _, n_rows, n_classes = energies.shape
+    w = torch.ones(n_rows).to(energies) if weight is None else weight.detach().to(energies)
+    if w.shape not in ((n_rows,), (n_members, n_rows)) or not (torch.isfinite(w) & (w >= 0)).all():
+        raise InputError(
+            f"`weight` must have shape ({n_rows},), all finite and at least 0; got shape {tuple(w.shape)}"
+            f"{', and a number that is not' if w.shape == (n_rows,) else ''}."
+        )
+    chosen = one_hot(labels.long(), n_classes).to(energies)
+    return energies, chosen.expand(n_members, -1, -1), w.expand(n_members, -1)
 
 
 def _check(energies: Tensor, labels: Tensor) -> tuple[int, int]:

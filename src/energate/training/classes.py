@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
-from energate.training.calibration import Calibration, calibrate_members
+from energate.training.calibration import Calibration, calibrate_members, calibrate_sureness
 from energate.training.loop import Batches, History, Listener, Stage, class_batches, corrupt, spread
 from energate.units import MeanUnits
 
@@ -112,7 +112,10 @@ class ClassEnergies(nn.Module):
 
 @dataclass(frozen=True)
 class LabelledRows:
-    """Training or validation rows on the model's device: v (N, D), labels (N,) and weights (N,) of mean 1."""
+    """Training or validation rows on the model's device: v (N, D), labels (N,) and weights (N,) of mean 1.
+
+    To train on, rows may have weights of every member's own, (C, N).
+    """
 
     v: Tensor
     labels: Tensor
@@ -166,6 +169,7 @@ class Stages:
     start_scale: float | None = FINE_TUNE_SCALE
     calibrate: bool = True  # else the biases are only learned with the weights
     sharp: bool = False  # `SHARP_MEMBER` learns faster
+    own_fraction: float = 0.0  # of the rows, that every member holds out for itself where there are no validation rows
 
 
 def train_classes(
@@ -175,20 +179,29 @@ def train_classes(
     valid: LabelledRows | None = None,
     listener: Listener | None = None,
 ) -> dict[str, History]:
-    """Pretrain, calibrate, fine-tune and calibrate again, on validation rows where there are some."""
+    """Pretrain, calibrate, fine-tune and calibrate again, on validation rows where there are some.
+
+    Where there are none, because classes are too small to be split, every member may hold out rows of its own: too few
+    for biases, which then are those of training, and to choose epochs by, but enough to know how sure to be.
+    """
     first, second, scale = stages.pretrain, stages.fine_tune, stages.fine_tune.learn_scale
+    own = None
+    if valid is None and stages.own_fraction:
+        rows, own = hold_out_own(rows, model.n_members, model.n_classes, stages.own_fraction, first.seed)
     history = {"pretrain": pretrain(model, rows, first, valid, listener)}
+    if stages.calibrate and (second.epochs or own is not None):
+        set_biases(model, valid or rows, scale)
     if second.epochs:
         if stages.sharp:
             second = replace(second, learning_rate=sharp_rates(second.learning_rate, model.n_members))
-        if stages.calibrate:
-            set_biases(model, valid or rows, scale)
         weights, start = stages.generative_weights, stages.start_scale
         history["fine-tune"] = fine_tune(model, rows, second, weights, valid, listener, start_scale=start)
-    if stages.calibrate:
+    if own is not None:
+        weigh_members(model, set_sureness(model, own), own.labels.shape[1])
+    elif stages.calibrate:
         losses = set_biases(model, valid or rows, scale)
         if valid is not None:
-            weigh_members(model, valid, losses)
+            weigh_members(model, losses, len(valid.labels))
     return history
 
 
@@ -218,13 +231,13 @@ def set_biases(model: ClassEnergies, rows: LabelledRows, scale: bool = False) ->
     return losses
 
 
-def weigh_members(model: ClassEnergies, rows: LabelledRows, losses: Tensor) -> None:
+def weigh_members(model: ClassEnergies, losses: Tensor, n_rows: int) -> None:
     """Let members count by the likelihood of held-out rows, to the power 1/4: the rows also chose their epochs.
 
     Of more than some hundred rows the likelihood would leave a single member, and an average is better.
     """
     with torch.no_grad():
-        model.share.copy_(torch.softmax(-min(0.25 * len(rows.labels), MOST_EVIDENCE) * losses, 0))
+        model.share.copy_(torch.softmax(-min(0.25 * n_rows, MOST_EVIDENCE) * losses, 0))
 
 
 def pretrain(
@@ -245,7 +258,8 @@ def pretrain(
         v = rows.v[batch].repeat(model.n_members, 1, 1)  # (C * K, B, D)
         seen = noisy(v)
         losses = torch.stack([part.loss(v, seen=seen) for part in model.autoencoders]).sum(0)
-        return model.per_member((rows.weight[batch].repeat(model.n_members, 1) * losses).mean(-1))
+        weight = rows.weight[..., batch].expand(model.n_members, -1, -1).flatten(0, 1)  # (C * K, B)
+        return model.per_member((weight * losses).mean(-1))
 
     stage, validate = training.stage("pretrain", "constant"), _validation(model, valid, training.learn_scale)
     parameters = [parameter for part in model.autoencoders for parameter in part.parameters()]
@@ -302,18 +316,18 @@ def _hybrid_loss(
     def loss(batch: Tensor) -> Tensor:  # (K, B) -> (C,)
         v = rows.v[batch].repeat(n_members, 1, 1)  # (C * K, B, D)
         seen = noisy(v)
-        weight = share.unsqueeze(1) * rows.weight[batch]  # (K, B)
+        weight = share.unsqueeze(1) * rows.weight[..., batch]  # (K, B), or (C, K, B)
         together = seen.unflatten(0, (n_members, n_classes)).flatten(1, 2)  # (C, K * B, D)
         logits = model.calibrated(model.part_energies(together))  # (C, K * B, K)
         labels = classes.repeat_interleave(batch.shape[1]).expand(n_members, -1)
         # Gradients of classes far below the true one would be denormal numbers, with which a CPU is many times slower.
         floor = logits.detach().gather(-1, labels.unsqueeze(-1)) - NEGLIGIBLE
         cross_entropy = F.cross_entropy(logits.maximum(floor).mT, labels, reduction="none")  # (C, K * B)
-        total = (weight.flatten() * cross_entropy).mean(-1)
+        total = (weight.flatten(-2) * cross_entropy).mean(-1)
         total = total[0] if n_members == 1 else total
         if generative:
             losses = torch.stack([part.loss(v, seen=seen) for part in model.autoencoders]).sum(0)
-            losses = (weight.repeat(n_members, 1) * losses).mean(-1)  # (C * K,)
+            losses = (weight.expand(n_members, -1, -1).flatten(0, 1) * losses).mean(-1)  # (C * K,)
             total = total + mix * model.per_member(losses) / (n_classes * width)
         return total
 
@@ -336,7 +350,6 @@ def _batches(model: ClassEnergies, rows: LabelledRows, training: Training, least
 def _validation(model: ClassEnergies, valid: LabelledRows | None, scale: bool) -> Callable[[], Tensor] | None:
     if valid is None:
         return None
-
     last: Calibration | None = None
 
     def validate() -> Tensor:  # the model's own biases play no part
@@ -346,6 +359,68 @@ def _validation(model: ClassEnergies, valid: LabelledRows | None, scale: bool) -
         return losses[0] if model.n_members == 1 else losses
 
     return validate
+
+
+# --- rows that every member holds out for itself ----------------------------------------------------------------
+
+ENOUGH_FOLDS = 4  # so many members, or more, hold out one fold each
+
+
+@dataclass(frozen=True)
+class OwnRows:
+    """Rows of every member's own that it is not trained on, and how frequent the classes (K,) are among all rows.
+
+    ``v`` is (C, N, D), labels and weights (C, N); members that have fewer rows are filled up with rows of weight 0.
+    """
+
+    v: Tensor
+    labels: Tensor
+    weight: Tensor
+    frequencies: Tensor
+
+
+def hold_out_own(
+    rows: LabelledRows, n_members: int, n_classes: int, fraction: float, seed: int
+) -> tuple[LabelledRows, OwnRows | None]:
+    """Rows to train on, which weigh nothing for the member that holds them out, and those held out.
+
+    The rows are dealt out class after class, to as many folds as there are members: each holds out another one.  A few
+    members hold out ``fraction``, so that enough is left to train on.  A class of a single row keeps it; if all are
+    such there is nothing to hold out.
+    """
+    labels = rows.labels.cpu()
+    n_folds = n_members if n_members >= ENOUGH_FOLDS else max(2, round(1 / fraction))
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+    order = order[labels[order].argsort(stable=True)]
+    order = order[torch.bincount(labels)[labels[order]] > 1]
+    if len(order) < n_folds:
+        return rows, None
+    fold = torch.full((len(labels),), -1)
+    fold[order] = torch.arange(len(order)) % n_folds
+    out = (fold == torch.arange(n_members).unsqueeze(1) % n_folds).to(rows.v.device)  # (C, N)
+    which = out.to(torch.int8).sort(dim=1, descending=True, stable=True)[1][:, : int(out.sum(1).max())]  # (C, n)
+    weight = (rows.weight * out).gather(1, which)
+    frequencies = rows.weight.new_zeros(n_classes).index_add(0, rows.labels, rows.weight) / rows.weight.sum()
+    own = OwnRows(rows.v[which], rows.labels[which], weight, frequencies)
+    kept = rows.weight * ~out
+    return replace(rows, weight=kept / kept.mean(1, keepdim=True)), own
+
+
+@torch.no_grad()
+def set_sureness(model: ClassEnergies, rows: OwnRows) -> Tensor:
+    """Be as sure of the members as the rows say that they have held out; scales and biases follow.  The log-loss (C,).
+
+    One sureness for all members, from all their rows: chance would decide by the few rows of one.
+    """
+    logits = model.calibrated(model.part_energies(rows.v)).double().cpu()  # (C, N, K)
+    labels, weight, prior = rows.labels.cpu(), rows.weight.double().cpu(), rows.frequencies.double().cpu().log()
+    together = logits.flatten(0, 1).unsqueeze(0), prior.exp(), labels.flatten(), weight.flatten()
+    sureness = calibrate_sureness(*together)[0]
+    B = torch.lerp(prior.to(model.B), model.B, sureness.to(model.B))
+    model.B.copy_(B - B.mean(1, keepdim=True))
+    model.beta.mul_(sureness.to(model.B))
+    losses = F.cross_entropy(torch.lerp(prior, logits, sureness).mT, labels, reduction="none")  # (C, N)
+    return (weight * losses).sum(1) / weight.sum(1)
 
 
 # --- a member that starts sharp --------------------------------------------------------------------------------
