@@ -29,7 +29,7 @@ WARM_UP = 3  # eager steps with batches of a shape before they are captured: lib
 LEAST_STEPS = 30  # fewer do not pay: a capture takes as long as a few eager steps
 MOST_GRAPHS = 2  # full batches, and a shorter last one
 SWITCH = "ENERGATE_CAPTURE"  # 0: never, 1: also where it may not pay
-WAITS = "called a synchronizing CUDA operation"  # what torch warns of
+WAITS, WATCHES = "called a synchronizing CUDA operation", "Synchronization debug mode"  # what torch warns of
 #: from here on torch registers the generators that it meets in a capture, and warns of those who do
 REGISTERS_ITSELF = (2, 14)
 
@@ -176,7 +176,7 @@ _OF_THREAD = threading.local()
 
 @contextmanager
 def _watching() -> Iterator[list[warnings.WarningMessage]]:
-    """What torch warns of meanwhile, of operations that wait for the device, too."""
+    """What torch warns of meanwhile, of operations that wait for the device, too; other warnings then go their way."""
     with _ONE_AT_A_TIME, warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         mode = torch.cuda.get_sync_debug_mode()
@@ -185,6 +185,9 @@ def _watching() -> Iterator[list[warnings.WarningMessage]]:
             yield warned
         finally:
             torch.cuda.set_sync_debug_mode(mode)
+    for warning in warned:
+        if not any(own in str(warning.message) for own in (WAITS, WATCHES)):
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
