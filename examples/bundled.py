@@ -1,4 +1,4 @@
-"""The default classifier beside five of scikit-learn on digits, breast cancer and wine, which it brings: the same 5 folds.
+"""The default classifier beside five of scikit-learn on its digits, breast cancer and wine, all on the same 5 folds.
 
 Every system has its defaults; those that need it get standardised columns.  The paper's classifier stands beside them.
 `make demo` runs this; alone it is `python examples/bundled.py`.
