@@ -2,7 +2,7 @@
 
 1. Rectangles: one covariance auto-encoder per class (both as one batched program), a bias per class calibrated on the
    validation rows, 50,000 test rows classified by energy plus bias; pictures of filters and of a vector field.
-2. Digits: the three energy classifiers beside five classifiers of scikit-learn, on the same 5 folds (digits.py).
+2. Digits, breast cancer, wine: the default classifier beside five of scikit-learn, on the same 5 folds (bundled.py).
 3. Pairs: a gated auto-encoder learns shifts and rotations of images, and applies them to others (pairs.py).
 
 Run it with `make demo`, or `python examples/demo.py --out FOLDER`.
@@ -13,7 +13,7 @@ import statistics
 import time
 from pathlib import Path
 
-import digits
+import bundled
 import matplotlib as mpl
 import pairs
 import torch
@@ -141,14 +141,16 @@ def rectangles_part(out: Path, n_seeds: int) -> None:
         print(f"wrote {path}")
 
 
-PARTS = ("rectangles", "digits", "pairs")
+PARTS = ("rectangles", "bundled", "pairs")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("demo-output"), help="folder for the pictures")
     parser.add_argument("--seeds", type=int, default=5, help="number of training runs on rectangles")
-    parser.add_argument("--folds", type=int, default=digits.FOLDS, help="how many of the 5 folds of digits to run")
+    parser.add_argument(
+        "--folds", type=int, default=bundled.FOLDS, help="how many of the 5 folds of each set to run"
+    )
     parser.add_argument("--only", choices=PARTS, nargs="+", default=PARTS, help="the parts to run")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -156,9 +158,9 @@ def main() -> None:
     began = time.perf_counter()
     if "rectangles" in options.only:
         rectangles_part(options.out, options.seeds)
-    if "digits" in options.only:
+    if "bundled" in options.only:
         print("\n2. ", end="")
-        digits.run(options.folds)
+        bundled.run(options.folds)
     if "pairs" in options.only:
         print("\n3. ", end="")
         pairs.run(options.out, n_seeds=1)

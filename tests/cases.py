@@ -128,17 +128,18 @@ class EstimatorCase:
         return self.build(**options).fit(X, X if self.pairs else y)
 
 
-def _classifier(units: str) -> EstimatorCase:
-    return EstimatorCase(
-        f"classifier-{units}", EnergyClassifier, units, EnergyClassifier.predict_proba, more={"pretrain_epochs": 2}
-    )
+def _classifier(units: str, **more: Any) -> EstimatorCase:
+    return EstimatorCase(f"classifier-{units}", EnergyClassifier, units, EnergyClassifier.predict_proba, more=more)
 
 
 def _pairs(relation: str) -> EstimatorCase:
     return EstimatorCase(f"pairs-{relation}", PairScorer, relation, lambda m, X: m.score_pairs(X, X), pairs=True)
 
 
-CLASSIFIERS = [_classifier(units) for units in ("mean", "covariance", "mean-covariance")]
+CLASSIFIERS = [
+    *(_classifier(units, pretrain_epochs=2) for units in ("mean", "covariance", "mean-covariance")),
+    _classifier("trunk", n_members=2, breadth=8),
+]
 SCORER = EstimatorCase("scorer", EnergyScorer, "mean-covariance", EnergyScorer.score_samples)
 #: columns that are no square are an image of one line
 IMAGES = EstimatorCase(

@@ -65,7 +65,7 @@ def test_every_part_stays_conservative_through_all_stages(kind, reading) -> None
 
 def test_it_learns_and_its_probabilities_agree_with_its_energies() -> None:
     X, y = load_breast_cancer(return_X_y=True)
-    model = EnergyClassifier(generative_weight=0.1, random_state=0).fit(X[:400], y[:400])
+    model = EnergyClassifier("mean-covariance", generative_weight=0.1, random_state=0).fit(X[:400], y[:400])
     assert model.score(X[400:], y[400:]) > 0.93
     energies, p = model.energies(X[400:]), model.predict_proba(X[400:])
     expected = np.exp(energies - energies.max(1, keepdims=True))
@@ -76,15 +76,15 @@ def test_it_learns_and_its_probabilities_agree_with_its_energies() -> None:
 
 def test_calibration_alone_and_fine_tuning_are_stages() -> None:
     X, y = blobs(400)
-    calibrated = EnergyClassifier(**QUICK | {"max_epochs": 0}).fit(X, y)
+    calibrated = EnergyClassifier("mean-covariance", **QUICK | {"max_epochs": 0}).fit(X, y)
     assert list(calibrated.history_) == ["pretrain"]
     _, valid, _ = calibrated._prepare(X, y)  # the same split again, and a new model
-    once = EnergyClassifier(**QUICK | {"max_epochs": 0}).fit(X, y).model_
+    once = EnergyClassifier("mean-covariance", **QUICK | {"max_epochs": 0}).fit(X, y).model_
     found = once.beta.clone()
     once.beta.fill_(1.0)
     set_biases(once, LabelledRows(valid.v.double(), valid.labels, valid.weight.double()), scale=True)
     torch.testing.assert_close(once.beta, found, rtol=1e-3, atol=0)  # calibrated once, from scales of 1
-    tuned = EnergyClassifier(**QUICK).fit(X, y)
+    tuned = EnergyClassifier("mean-covariance", **QUICK).fit(X, y)
     assert list(tuned.history_) == ["pretrain", "fine-tune"]
     first, last = (float(tuned.history_["fine-tune"].loss[i]) for i in (0, -1))
     assert last < first
@@ -92,8 +92,8 @@ def test_calibration_alone_and_fine_tuning_are_stages() -> None:
 
 def test_biases_are_calibrated_on_the_held_out_rows() -> None:
     X, y = blobs(600)
-    model = EnergyClassifier(**QUICK).fit(X, y)
-    _, valid, _ = EnergyClassifier(**QUICK)._prepare(X, y)  # the same split again
+    model = EnergyClassifier("mean-covariance", **QUICK).fit(X, y)
+    _, valid, _ = EnergyClassifier("mean-covariance", **QUICK)._prepare(X, y)  # the same split again
     valid = LabelledRows(valid.v.double(), valid.labels, valid.weight.double())
     p = torch.softmax(model.model_.logits(valid.v), 1)
     torch.testing.assert_close(p.sum(0).detach(), torch.bincount(valid.labels).double(), rtol=1e-4, atol=1e-3)
@@ -132,7 +132,7 @@ def test_without_rows_held_out_it_is_over_sure() -> None:
 
 def test_the_best_biases_do_not_depend_on_the_model_s_own() -> None:
     X, y = blobs()
-    model = EnergyClassifier(**QUICK).fit(X, y).model_
+    model = EnergyClassifier("mean-covariance", **QUICK).fit(X, y).model_
     rows = LabelledRows(torch.as_tensor(X), torch.as_tensor(y), torch.ones(len(X), dtype=torch.float64))
     before = find_biases(model, rows, scale=True)
     with torch.no_grad():
@@ -205,7 +205,7 @@ def test_rows_far_from_all_classes_are_rejected() -> None:
 
 def test_partial_fit_takes_batches_without_some_classes_and_learns() -> None:
     X, y = blobs(600)
-    model = EnergyClassifier(n_hidden=16, n_factors=16, max_epochs=5, random_state=0)
+    model = EnergyClassifier("mean-covariance", n_hidden=16, n_factors=16, max_epochs=5, random_state=0)
     model.partial_fit(X[:100], y[:100], classes=[0, 1, 2])
     some = y[100:300] != 2
     model.partial_fit(X[100:300][some], y[100:300][some])
@@ -219,7 +219,7 @@ def test_partial_fit_takes_batches_without_some_classes_and_learns() -> None:
 
 def test_warm_start_goes_on_from_the_last_weights() -> None:
     X, y = blobs()
-    model = EnergyClassifier(warm_start=True, **QUICK | {"pretrain_epochs": 3, "max_epochs": 3})
+    model = EnergyClassifier("mean-covariance", warm_start=True, **QUICK | {"pretrain_epochs": 3, "max_epochs": 3})
     first = float(model.fit(X, y).history_["pretrain"].loss[0].mean())
     again = float(model.fit(X, y).history_["pretrain"].loss[0].mean())
     cold = float(model.set_params(warm_start=False).fit(X, y).history_["pretrain"].loss[0].mean())
@@ -250,22 +250,24 @@ def test_a_network_of_your_own_is_a_class_model() -> None:
 
 def test_the_same_random_state_gives_the_same_result_and_others_another() -> None:
     X, y = blobs()
-    first, again, other = (EnergyClassifier(**QUICK | {"random_state": s}).fit(X, y) for s in (0, 0, 1))
+    first, again, other = (
+        EnergyClassifier("mean-covariance", **QUICK | {"random_state": s}).fit(X, y) for s in (0, 0, 1)
+    )
     np.testing.assert_array_equal(first.predict_proba(X), again.predict_proba(X))
     assert np.abs(first.predict_proba(X) - other.predict_proba(X)).max() > 1e-6
 
 
 def test_scales_constant_columns_and_tiny_classes_do_no_harm() -> None:
     X, y = blobs()
-    plain = EnergyClassifier(**QUICK).fit(X, y).predict_proba(X)
+    plain = EnergyClassifier("mean-covariance", **QUICK).fit(X, y).predict_proba(X)
     for factor in (1e-6, 1e6):
         np.testing.assert_allclose(
-            EnergyClassifier(**QUICK).fit(X * factor, y).predict_proba(X * factor), plain, atol=1e-3
+            EnergyClassifier("mean-covariance", **QUICK).fit(X * factor, y).predict_proba(X * factor), plain, atol=1e-3
         )
     constant = np.column_stack([X, np.full(len(X), 3.0)])
-    assert EnergyClassifier(**QUICK).fit(constant, y).score(constant, y) > 0.85
+    assert EnergyClassifier("mean-covariance", **QUICK).fit(constant, y).score(constant, y) > 0.85
     few = np.concatenate([np.flatnonzero(y != 2), np.flatnonzero(y == 2)[:2]])
-    assert EnergyClassifier(**QUICK).fit(X[few], y[few]).score(X[few], y[few]) > 0.85
+    assert EnergyClassifier("mean-covariance", **QUICK).fit(X[few], y[few]).score(X[few], y[few]) > 0.85
 
 
 def test_pixels_in_the_unit_range_have_sigmoid_outputs_and_finite_scores() -> None:
@@ -279,8 +281,11 @@ def test_weights_of_rows_and_classes_count() -> None:
     X, y = blobs(400, 2, seed=3)
     X = X / 4  # overlapping classes
     heavy = np.where(y == 1, 20.0, 1.0)
-    plain, weighted = EnergyClassifier(**QUICK).fit(X, y), EnergyClassifier(**QUICK).fit(X, y, sample_weight=heavy)
-    by_class = EnergyClassifier(class_weight={0: 1.0, 1: 20.0}, **QUICK).fit(X, y)
+    plain, weighted = (
+        EnergyClassifier("mean-covariance", **QUICK).fit(X, y),
+        EnergyClassifier("mean-covariance", **QUICK).fit(X, y, sample_weight=heavy),
+    )
+    by_class = EnergyClassifier("mean-covariance", class_weight={0: 1.0, 1: 20.0}, **QUICK).fit(X, y)
     assert weighted.predict_proba(X)[:, 1].mean() > plain.predict_proba(X)[:, 1].mean()
     np.testing.assert_allclose(weighted.predict_proba(X), by_class.predict_proba(X))
 
@@ -288,14 +293,14 @@ def test_weights_of_rows_and_classes_count() -> None:
 def test_labels_of_any_kind_come_back() -> None:
     X, y = load_iris(return_X_y=True)
     names = np.array(["setosa", "versicolor", "virginica"])[y]
-    model = EnergyClassifier(**QUICK).fit(X, names)
+    model = EnergyClassifier("mean-covariance", **QUICK).fit(X, names)
     assert set(model.predict(X)) <= set(names)
-    assert set(EnergyClassifier(**QUICK).fit(X, y + 0.0).predict(X)) <= {0.0, 1.0, 2.0}
+    assert set(EnergyClassifier("mean-covariance", **QUICK).fit(X, y + 0.0).predict(X)) <= {0.0, 1.0, 2.0}
 
 
 def test_it_works_in_scikit_learn_s_tools() -> None:
     X, y = blobs()
-    model = EnergyClassifier(**QUICK)
+    model = EnergyClassifier("mean-covariance", **QUICK)
     pipeline = make_pipeline(StandardScaler(), clone(model))
     assert cross_val_score(pipeline, X, y, cv=3).mean() > 0.85
     search = GridSearchCV(model, {"units": ["mean", "covariance"]}, cv=2).fit(X, y)
@@ -325,7 +330,7 @@ def test_it_works_in_scikit_learn_s_tools() -> None:
 def test_options_that_mean_nothing_are_refused(options, message) -> None:
     X, y = blobs(30)
     with pytest.raises(InputError, match=message):
-        EnergyClassifier(**QUICK | options).fit(X, y)
+        EnergyClassifier("mean-covariance", **QUICK | options).fit(X, y)
 
 
 def test_validation_rows_of_one_s_own_calibrate_and_choose_the_epoch() -> None:
@@ -376,7 +381,7 @@ def test_stages_have_options_of_their_own() -> None:
 
 def test_rows_that_cannot_be_used_are_refused() -> None:
     X, y = blobs(30)
-    model = EnergyClassifier(**QUICK)
+    model = EnergyClassifier("mean-covariance", **QUICK)
     with pytest.raises(InputError, match="at least 2 classes"):
         model.fit(X, np.zeros(30))
     with pytest.raises(ValueError, match="infinity"):
@@ -392,6 +397,8 @@ def test_rows_that_cannot_be_used_are_refused() -> None:
 @pytest.mark.gpu
 def test_gpu_and_cpu_agree_and_gpu_fits_repeat() -> None:
     X, y = blobs()
-    cpu, gpu, again = (EnergyClassifier(**QUICK, device=device).fit(X, y) for device in ("cpu", "cuda", "cuda"))
+    cpu, gpu, again = (
+        EnergyClassifier("mean-covariance", **QUICK, device=device).fit(X, y) for device in ("cpu", "cuda", "cuda")
+    )
     np.testing.assert_array_equal(gpu.predict_proba(X), again.predict_proba(X))
     assert (cpu.predict(X) == gpu.predict(X)).mean() > 0.97

@@ -90,7 +90,9 @@ def refiner(relation: str, method: str, objective: str = "hamming", base: Any = 
 )
 def test_a_classifier(file: Path, options: dict[str, Any]) -> None:
     scale = X.std(0) if options.get("scaling") == "none" else 1.0
-    model = EnergyClassifier(**{**SMALL, "pretrain_epochs": 2, **options}).fit(X / scale, CLASSES)
+    model = EnergyClassifier(**{"units": "mean-covariance", **SMALL, "pretrain_epochs": 2, **options}).fit(
+        X / scale, CLASSES
+    )
     made = export_onnx(model, file)
     assert made.difference < 1e-4
     assert (made.path, made.n_bytes, made.inputs) == (file, file.stat().st_size, {"X": D})

@@ -58,7 +58,9 @@ NAMES = ["folder", "file.zip"]
 
 @functools.cache
 def classifier(seed: int = 0, **parameters: Any) -> EnergyClassifier:
-    return EnergyClassifier(**{"pretrain_epochs": 2, **QUICK, "random_state": seed, **parameters}).fit(X, Y)
+    return EnergyClassifier(
+        **{"units": "mean-covariance", "pretrain_epochs": 2, **QUICK, "random_state": seed, **parameters}
+    ).fit(X, Y)
 
 
 @functools.cache
@@ -218,7 +220,7 @@ def test_float_models_become_double_on_the_cpu(tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 def test_a_model_from_the_gpu_loads_on_the_cpu_and_back(tmp_path: Path) -> None:
-    model = EnergyClassifier(pretrain_epochs=2, device="cuda", **QUICK).fit(X, Y)
+    model = EnergyClassifier("mean-covariance", pretrain_epochs=2, device="cuda", **QUICK).fit(X, Y)
     save(model, tmp_path / "model")
     on_cpu, on_gpu = load(tmp_path / "model"), load(tmp_path / "model", device="cuda")
     assert (on_cpu.model_.B.dtype, on_cpu.model_.B.device.type, on_cpu.device) == (torch.float64, "cpu", "cpu")

@@ -49,7 +49,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     columns = Columns(inputs, "classify", ("outcome",))
     rows = [{"age": int(a), "plan": str(p)} for a, p in zip(age, plan, strict=True)]
     outcome = np.where((age > 45) ^ (plan == "plus"), "stays", "leaves")
-    classifier = EnergyClassifier(max_epochs=20, pretrain_epochs=20, generative_weight=3.0, random_state=0)
+    classifier = EnergyClassifier(
+        "mean-covariance", max_epochs=20, pretrain_epochs=20, generative_weight=3.0, random_state=0
+    )
     save(classifier.fit(columns.matrix_of(rows), outcome), folder / "table", columns=columns)
     (folder / "table-examples.json").write_text(json.dumps(rows[:4]))
 

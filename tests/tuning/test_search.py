@@ -31,7 +31,14 @@ from energate.tuning import SearchResult, Trial, search
 from energate.tuning._space import DEFAULT_SPACE, read_space
 from energate.tuning._study import Plan, Study, Trainer, open_storage
 
-QUICK: dict[str, Any] = {"pretrain_epochs": 3, "max_epochs": 3, "n_hidden": 6, "n_factors": 6, "random_state": 0}
+QUICK: dict[str, Any] = {
+    "units": "mean-covariance",
+    "pretrain_epochs": 3,
+    "max_epochs": 3,
+    "n_hidden": 6,
+    "n_factors": 6,
+    "random_state": 0,
+}
 RATES: dict[str, Any] = {"learning_rate": (1e-3, 1e-2, "log"), "noise_level": (0.05, 0.8)}
 SAMPLERS = ["optuna", "random"]
 
@@ -375,7 +382,7 @@ def test_progress_is_shown_on_a_terminal_only(capsys, monkeypatch) -> None:
     ("space", "message"),
     [
         ({}, "must be a dictionary"),
-        ({"depth": [1]}, "may hold .*n_hidden, .*got also depth"),
+        ({"thickness": [1]}, "may hold .*n_hidden, .*got also thickness"),
         ({"validation_fraction": [0.1]}, "validation_fraction: the same for all trials"),
         ({"learning_rate": []}, "empty list"),
         ({"learning_rate": [0.1, 0.1]}, "holds a choice twice"),

@@ -70,7 +70,9 @@ class DoubledUnits(MeanUnits):
 def models() -> dict[str, Any]:
     base = LabelMLP(n_hidden=6, n_members=1, max_epochs=1)
     return {
-        "classes": EnergyClassifier(**SMALL, pretrain_epochs=2, generative_weight=[0, 0.1]).fit(X, CLASSES),
+        "classes": EnergyClassifier("mean-covariance", **SMALL, pretrain_epochs=2, generative_weight=[0, 0.1]).fit(
+            X, CLASSES
+        ),
         "unit": EnergyClassifier("mean", **SMALL, pretrain_epochs=2, scaling="unit", generative_weight=0).fit(
             X, CLASSES
         ),

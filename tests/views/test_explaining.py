@@ -34,7 +34,9 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 def classifier(**options: Any) -> EnergyClassifier:
-    return EnergyClassifier(**{**SMALL, "pretrain_epochs": 2, "max_epochs": 2, **options}).fit(X / X.std(0), Y_CLASSES)
+    return EnergyClassifier(
+        **{"units": "mean-covariance", **SMALL, "pretrain_epochs": 2, "max_epochs": 2, **options}
+    ).fit(X / X.std(0), Y_CLASSES)
 
 
 def refiner(relation: str = "yy", method: str = "sets", base: Any = None, Y: Any = LABELS, **options: Any) -> Any:
@@ -79,7 +81,9 @@ def test_missing_cells_and_categories_are_told_in_the_columns_that_are_seen() ->
     table, y = mixed_columns()
     frame = pandas.DataFrame(table)
     for options in ({"units": "mean"}, {"scaling": "unit"}):
-        model = EnergyClassifier(**{**SMALL, "pretrain_epochs": 2, "max_epochs": 2, **options}).fit(frame, y)
+        model = EnergyClassifier(
+            **{"units": "mean-covariance", **SMALL, "pretrain_epochs": 2, "max_epochs": 2, **options}
+        ).fit(frame, y)
         about, said = describe(model), explain(model, frame[:5])
         names = about["seen_names"]
         assert names[:4] == ["size", "age", "age=(missing)", "colour=blue"]
@@ -129,8 +133,8 @@ def test_a_class_is_one_autoencoder(classifiers: list[EnergyClassifier]) -> None
 def test_reconstructions_are_in_the_units_of_the_user() -> None:
     """Scaled by 1000 and moved, the same model says the same rows, scaled and moved."""
     options: dict[str, Any] = {**SMALL, "pretrain_epochs": 3, "max_epochs": 0, "generative_weight": 0.0}
-    plain = EnergyClassifier(**options).fit(ROWS[:10], [0, 1] * 5)
-    moved = EnergyClassifier(**options).fit(ROWS[:10] * 1000 - 7, [0, 1] * 5)
+    plain = EnergyClassifier("mean-covariance", **options).fit(ROWS[:10], [0, 1] * 5)
+    moved = EnergyClassifier("mean-covariance", **options).fit(ROWS[:10] * 1000 - 7, [0, 1] * 5)
     a, b = explain(plain, ROWS), explain(moved, ROWS * 1000 - 7)
     np.testing.assert_allclose(b["reconstructions"], a["reconstructions"] * 1000 - 7, rtol=1e-3, atol=1)
     assert b["decision"].shape == (11, 2)  # for two classes, too
@@ -283,7 +287,7 @@ def test_a_trajectory_begins_with_the_energy_of_the_row_itself_even_at_the_edge(
     binary = np.round(np.random.RandomState(0).random_sample((60, 6)))
     edge = np.array([[0.0, 1, 0, 1, 1, 0], [0.0, 1, -0.5, 2, 1, 0]])
     options: dict[str, Any] = {**SMALL, "scaling": "unit", "max_epochs": 3}
-    classes = EnergyClassifier(**options, pretrain_epochs=3).fit(binary, binary[:, 0])
+    classes = EnergyClassifier("mean-covariance", **options, pretrain_epochs=3).fit(binary, binary[:, 0])
     normal = EnergyScorer(**options).fit(binary)
     for row in edge:
         for k in range(2):
@@ -373,7 +377,9 @@ def test_accounts_of_rows(classifiers: list[EnergyClassifier], scorer: EnergySco
 def test_pictures_show_what_the_row_is(classifiers: list[EnergyClassifier], scorer: EnergyScorer) -> None:
     pytest.importorskip("matplotlib")
 
-    wide = EnergyClassifier(**SMALL, pretrain_epochs=1, max_epochs=0).fit(RANDOM.uniform(size=(20, 64)), [0, 1] * 10)
+    wide = EnergyClassifier("mean-covariance", **SMALL, pretrain_epochs=1, max_epochs=0).fit(
+        RANDOM.uniform(size=(20, 64)), [0, 1] * 10
+    )
     of_images = EnergyScorer(**SMALL, max_epochs=1).fit(RANDOM.uniform(size=(20, 64)))
     images = {}
     for name, model, x in (

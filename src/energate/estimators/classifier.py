@@ -178,9 +178,7 @@ class EnergyClassifier(
         known, cells = vars(self).get("classes_", []), vars(self).get("cells_")
         read = partial(self._read, sample_weight=sample_weight)
         others = {"X_valid": X_valid, "y_valid": y_valid, "least_valid": least_valid}
-        given = edge.given_rows(
-            self, X, y, sample_weight, self.class_weight, **others, forget="liking_", read=read
-        )
+        given = edge.given_rows(self, X, y, sample_weight, self.class_weight, **others, forget="liking_", read=read)
         self.classes_: NDArray[Any] = given.classes
         if given.valid is not None and len(absent := np.setdiff1d(np.arange(len(self.classes_)), given.valid.labels)):
             raise InputError(f"`y_valid` must hold every class of `y`; {self.classes_[absent]} are missing.")
@@ -245,7 +243,11 @@ class EnergyClassifier(
             self.model_.float()
             self.history_: dict[str, History]
             self.history_, liked = kind.train(self, train, valid, seed, epochs, report)
-            self.liking_ = np.sort(edge.any_class(liked))
+            self._settle(liked)
+
+    def _settle(self, liked: Tensor) -> None:
+        """What is done once the weights are final; ``liked`` are energies of rows held out, or else trained on."""
+        self.liking_ = np.sort(edge.any_class(liked))
         edge.settle(self.model_)
 
     # --- scoring -----------------------------------------------------------------------------------

@@ -46,6 +46,8 @@ class Kind(ABC):
     auto: ClassVar[dict[str, Any]]
     #: rows to hold out for all members at once: for fewer than so many, every member holds out its own
     least_valid: ClassVar[float]
+    #: whether members belong together, so that they cannot be the configurations of a search
+    whole: ClassVar[bool]
 
     def settled(self, estimator: Any) -> Any:
         """The estimator with what "auto" stands for in its place: a copy that shares everything else."""
@@ -107,6 +109,7 @@ def is_auto(value: Any) -> bool:
 class PerClass(Kind):
     """One auto-encoder per class, or several whose energies add: pretrained, calibrated, fine-tuned."""
 
+    whole = False
     least_valid = 50  # a smaller split is too small to choose epochs and biases by
     auto: ClassVar[dict[str, Any]] = {
         "scaling": "standard", "noise_level": 0.3, "learning_rate": 3e-3, "weight_decay": 0.0, "batch_size": 100,
@@ -222,6 +225,7 @@ def _by_rows(n_rows: int, steps: tuple[tuple[float, int], ...]) -> int:
 class Trunk(Kind):
     """Layers that the classes share, a head of units for each class, and members with folds of their own."""
 
+    whole = True
     least_valid = math.inf
     auto: ClassVar[dict[str, Any]] = {
         "scaling": "robust", "noise_level": 0.2, "learning_rate": 4e-3, "weight_decay": 0.02, "batch_size": 128,

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from energate.errors import InputError
 from energate.estimators.classifier import PER_MEMBER, EnergyClassifier
+from energate.estimators.kinds import kind_of
 
 Config = dict[str, Any]
 C = TypeVar("C")
@@ -26,12 +27,14 @@ def programs(configs: Sequence[Config]) -> list[list[int]]:
     """The numbers of the configurations, in groups that can train as one.
 
     A value that JSON does not know, such as a function, keeps its configuration alone: models that it builds may share
-    weights.
+    weights.  So does a kind of units whose members belong together.
     """
     groups: dict[str, list[int]] = {}
     for number, config in enumerate(configs):
         shared = {name: value for name, value in config.items() if name not in PER_MEMBER}
         own = f"that of {number}"
+        if kind_of(config.get("units")).whole:
+            shared["alone"] = number
         groups.setdefault(json.dumps(shared, sort_keys=True, default=lambda _: own), []).append(number)  # noqa: B023
     return list(groups.values())
 
@@ -66,6 +69,11 @@ def or_each_alone(
 
 @torch.no_grad()
 def member_logits(classifier: EnergyClassifier, v: Tensor) -> Tensor:
-    """The calibrated energies of scaled rows v (N, D) under every member of a fitted classifier, alone: (C, N, K)."""
+    """The calibrated energies of scaled rows v (N, D) under every member of a fitted classifier, alone: (C, N, K).
+
+    Members that belong together count as one.
+    """
     model = classifier.model_
+    if kind_of(classifier.units).whole:
+        return model.logits(v.to(model.B)).unsqueeze(0)
     return model.calibrated(model.part_energies(v.to(model.B)))

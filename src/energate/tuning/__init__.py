@@ -22,6 +22,7 @@ from energate.errors import InputError, require
 from energate.estimators import EnergyClassifier
 from energate.estimators.classifier import PER_MEMBER
 from energate.estimators.edge import MIN_CLASS_ROWS, draw_seed
+from energate.estimators.kinds import TRUNK_WEIGHT, kind_of
 from energate.estimators.together import Config
 from energate.tuning._space import DEFAULT_SPACE, Space, plain, read_space
 from energate.tuning._study import KEY, SAMPLER, SAMPLERS, Plan, Study, Trainer, Trial, open_storage, stored_attributes
@@ -206,9 +207,10 @@ def _one_member(base: Config) -> float:
     """The generative weight of the estimator, after a check that it asks for one member."""
     weight = base["generative_weight"]
     if isinstance(weight, str) and weight == "auto":
-        base = {**base, "generative_weight": 0.0 if callable(base["units"]) else GENERATIVE_WEIGHT}
+        by_kind = TRUNK_WEIGHT if kind_of(base["units"]).whole else GENERATIVE_WEIGHT
+        base = {**base, "generative_weight": 0.0 if callable(base["units"]) else by_kind}
     for name in PER_MEMBER:
-        if isinstance(base[name], str) or np.ndim(base[name]):
+        if base[name] != "auto" if isinstance(base[name], str) else np.ndim(base[name]):
             raise InputError(
                 f"`{name}` of the estimator must be one number, as every configuration has one member; got "
                 f"{base[name]!r}. Give the numbers to try in `space`."

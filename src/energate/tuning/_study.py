@@ -18,6 +18,7 @@ import torch
 
 from energate.errors import InputError
 from energate.estimators import EnergyClassifier
+from energate.estimators.kinds import kind_of
 from energate.estimators.together import Config, member_logits, merged, or_each_alone, programs
 from energate.training import History
 from energate.training.calibration import negative_log_likelihood
@@ -258,14 +259,17 @@ class Trainer:
 
     def _alone(self, lead: EnergyClassifier, c: int, config: Config, valid: LabelledRows) -> EnergyClassifier:
         """Member c as an estimator of its own, as `fit` would leave it."""
+        if kind_of(lead.units).whole:
+            return lead.set_params(**config)
         alone = EnergyClassifier(**self.base).set_params(**config)
-        for name in ("classes_", "cells_", "scaler_", "n_features_in_", "feature_names_in_", "n_rounds_"):
+        for name in ("classes_", "cells_", "scaler_", "n_features_in_", "feature_names_in_", "breadth_", "n_rounds_"):
             if name in vars(lead):
                 setattr(alone, name, getattr(lead, name))
         alone.generative_weights_ = lead.generative_weights_[c : c + 1]
         alone.history_ = {stage: _one(history, c) for stage, history in lead.history_.items()}
         alone.model_ = lead.model_.member(c).float()  # as `_settle` finds it after training
-        alone._settle(valid)
+        with torch.no_grad():
+            alone._settle(alone.model_.energies(valid.v))
         return alone
 
 
