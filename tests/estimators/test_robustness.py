@@ -454,7 +454,7 @@ def epochs_of(case: EstimatorCase, stop: bool = False) -> list[str]:
     n_epochs = 1 if stop else 3
     if not isinstance(case.build(), LikingMixin):
         return ["denoise epoch"] * n_epochs
-    before = ["pretrain epoch"] * (1 if stop else 2) if case.kind is EnergyClassifier else []
+    before = ["pretrain epoch"] * (1 if stop else 2) if "pretrain_epochs" in case.more else []
     return before + ["fine-tune epoch"] * n_epochs
 
 
