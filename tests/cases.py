@@ -26,6 +26,7 @@ from energate.estimators import (
     LabelMLP,
     PairScorer,
 )
+from energate.memory import ColumnMemoryUnits, MemoryUnits
 from energate.units import CovarianceUnits, GatedUnits, HiddenUnits, MeanUnits, NetworkUnits, SymmetricGatedUnits
 
 K = 3  # models
@@ -79,6 +80,8 @@ UNITS = [
     UnitsCase("symmetric", lambda f: SymmetricGatedUnits(K, D - C, C, F, M, f)),
     UnitsCase("covariance", lambda f: CovarianceUnits(K, D, F, M, f)),
     UnitsCase("covariance-once", lambda f: CovarianceUnits(K, D, F, M, f, repeats=1)),
+    UnitsCase("memory", lambda _: MemoryUnits(K, D, M, 3)),
+    UnitsCase("column-memory", lambda _: ColumnMemoryUnits(K, D, 5)),
     UnitsCase("network", lambda f: NetworkUnits(TrunkWithHeads(), D, activation=f)),
     UnitsCase("network-context", lambda f: NetworkUnits(TrunkWithContext(), D, C, f), context=True),
 ]
@@ -137,6 +140,7 @@ def _pairs(relation: str) -> EstimatorCase:
 
 CLASSIFIERS = [_classifier(units) for units in ("mean", "covariance", "mean-covariance")]
 SCORER = EstimatorCase("scorer", EnergyScorer, "mean-covariance", EnergyScorer.score_samples)
+MEMORY = EstimatorCase("scorer-memory", EnergyScorer, "memory", EnergyScorer.score_samples)
 #: columns that are no square are an image of one line
 IMAGES = EstimatorCase(
     "images", ImageEnergyClassifier, None, ImageEnergyClassifier.predict_proba, more={"channels": 8, "n_blocks": 0}
@@ -153,7 +157,7 @@ LABELS = [
         for method, relation in (("sets", "yy"), ("ascent", "xy"))
     ),
 ]  # fmt: skip
-ESTIMATORS = [*CLASSIFIERS, SCORER, IMAGES, *map(_pairs, ("conditional", "symmetric"))]
+ESTIMATORS = [*CLASSIFIERS, SCORER, MEMORY, IMAGES, *map(_pairs, ("conditional", "symmetric"))]
 
 
 def random_model(units: list[HiddenUnits], visible: str = "linear", seed: int = 0, scale: float = 0.5) -> Autoencoder:

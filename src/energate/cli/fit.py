@@ -61,7 +61,8 @@ def fit(
         bool, typer.Option("--refit", help="When measured, train the model to keep on all rows: twice the time.")
     ] = False,
     units: Annotated[
-        Literal["mean", "covariance", "mean-covariance"] | None, typer.Option(help="Of classify and anomaly.")
+        Literal["memory", "mean", "covariance", "mean-covariance"] | None,
+        typer.Option(help="Of classify and anomaly; memory of anomaly alone."),
     ] = None,
     relation: Annotated[Literal["yy", "xy"] | None, typer.Option(help="Of multilabel: what the energy sees.")] = None,
     method: Annotated[Literal["sets", "ascent"] | None, typer.Option(help="Of multilabel: how to refine.")] = None,

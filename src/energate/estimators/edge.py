@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
@@ -27,7 +28,7 @@ from energate.units import CovarianceUnits, HiddenUnits, MeanUnits
 Array = NDArray[np.float64]
 UnitsBuilder = Callable[[int, int, torch.Generator], HiddenUnits | Sequence[HiddenUnits]]
 ROWS_PER_CHUNK = 8192
-LEAST_SPREAD = 0.125  # of the range of a column
+LEAST_SPREAD, DISTANCE_SPREAD = 0.125, 0.2  # of the range of a column
 UNIT_KINDS = ("mean", "covariance", "mean-covariance")
 MIN_VALID_ROWS, MIN_CLASS_ROWS = 10, 5  # with fewer, in all or of a class, there is no validation split
 
@@ -142,8 +143,8 @@ def _none(X: Array, _: Array) -> Scaler:
     return Scaler(np.zeros(X.shape[1]), np.ones(X.shape[1]))
 
 
-def _standard(X: Array, weight: Array) -> Scaler:
-    """By the standard deviation, but at least an eighth of the range: one rare value must not count for tens of it.
+def _standard(X: Array, weight: Array, least: float = LEAST_SPREAD) -> Scaler:
+    """By the standard deviation, but at least a share of the range: one rare value must not count for tens of it.
 
     The size of a constant column, of which nothing is known, is the median of the others.
     """
@@ -154,7 +155,7 @@ def _standard(X: Array, weight: Array) -> Scaler:
     centre = np.clip(centre, low, high)  # by rounding, the mean of equal values may be another
     spread = np.sqrt(np.average((X - centre) ** 2, axis=0, weights=weight))
     varies = _varies(low, high)
-    size = np.ldexp(np.maximum(spread, LEAST_SPREAD * (high - low)), exponent)
+    size = np.ldexp(np.maximum(spread, least * (high - low)), exponent)
     usual = np.median(size[varies]) if varies.any() else 1.0
     size = np.where(varies, size, np.maximum(size, usual))
     return Scaler(np.ldexp(centre, exponent), np.maximum(size, np.finfo(np.float64).tiny))
@@ -186,6 +187,8 @@ def _varies(low: Array, high: Array) -> NDArray[np.bool_]:
 
 #: scaling by name
 SCALINGS: dict[str, Callable[[Array, Array], Scaler]] = {"standard": _standard, "unit": _unit, "none": _none}
+#: the same where rows are compared by their distance, in which one far value of a column hides all others
+DISTANCE_SCALINGS = {**SCALINGS, "standard": partial(_standard, least=DISTANCE_SPREAD)}
 
 
 # --- what `fit` is given ---------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ A base, the estimator inside another, is an entry like that of the whole model i
 ``base`` is ``{"$class": name}``, or None.
 
 A change of what an estimator saves (its parameters, its ``_FITTED``, the names of its weights) takes a new ``SCHEMA``
-and code that reads the old one; parameters that came later are in ``_ADDED`` of the estimator.
+and code that reads the old one; parameters and values that came later are in ``_ADDED`` of the estimator.
 
 Parameters and fitted values are strict JSON, and back, without loss of value or type.  JSON's own null, true, numbers,
 strings and lists stand for themselves.  Everything else is an object with one key that says what it is: ``{"$tuple":
@@ -40,10 +40,11 @@ from energate.persistence import _store
 from energate.persistence._moved import new_names, renamed
 from energate.persistence._store import BASE, CONFIG, WEIGHTS
 from energate.tables import Columns
+from energate.units import HiddenUnits
 from energate.views import KINDS
 
 FORMAT = "energate model"
-SCHEMA = 2
+SCHEMA = 3
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 LONG = 1000  # longer arrays of floats go beside the weights
 SAVED = "saved"  # the default of `load`: the base that is in the files
@@ -118,7 +119,9 @@ def load(
         kind = entry["estimator"]
         made = estimators()[kind]
         known = made().get_params(deep=False)
-        older = {name: encode(known[name], name) for name in added_after(made, config["schema"])}
+        older = {
+            name: encode(known[name], name) for name in added_after(made, config["schema"]) if name in known
+        }
         _same_names(path, f"parameters of {kind}", {*entry["parameters"], *older}, set(known), config)
         saved = {**older, **entry["parameters"], **({"device": str(device)} if "device" in known else {})}
         inner = inner_of(made)
@@ -139,7 +142,7 @@ def load(
         module = _build(model, f"The parameters in {path!s} build no model")
         _fill(module, tensors, entry["dtype"], path)
         # As after `fit`: double on the CPU, where it costs little, float on other devices.
-        double = place.type == "cpu" and not KINDS[made].single
+        double = (place.type == "cpu" and not KINDS[made].single) or _needs_double(module)
         model.model_ = module.to(place, torch.float64 if double else torch.float32)
         return model
 
@@ -264,6 +267,8 @@ def _fitted(name: str, value: Any, tensors: dict[str, Tensor]) -> Any:
 
 def _set_fitted(model: Any, fitted: dict[str, Any], tensors: dict[str, Tensor], path: Any, config: Any) -> None:
     known = {"n_features_in_", *model._FITTED}
+    older = dict.fromkeys({*added_after(type(model), config["schema"])} & known)
+    fitted = {**older, **fitted}
     _same_names(path, f"values of {type(model).__name__}", {*fitted} - {"feature_names_in_"}, known, config)
     for name, value in fitted.items():
         array = tensors.get(f"fitted.{name}")
@@ -303,6 +308,10 @@ def _units(saved: Any, given: Any, path: Any) -> Any:
     if given is not None:
         raise InputError(f"{path!s} was fitted with units={saved!r}, not with a function. Leave `units` out.")
     return saved
+
+
+def _needs_double(module: nn.Module) -> bool:
+    return any(isinstance(part, HiddenUnits) and part.needs_double for part in module.modules())
 
 
 def _fill(module: nn.Module, tensors: dict[str, Tensor], dtype: str, path: Any) -> None:
@@ -430,7 +439,7 @@ def inner_of(kind: type) -> str | None:
 
 
 def added_after(kind: type, schema: int) -> list[str]:
-    """Parameters of an estimator that a later schema added: in older files they are at their defaults."""
+    """What a later schema added: in older files parameters are at their defaults, fitted values are None."""
     added: dict[int, tuple[str, ...]] = getattr(kind, "_ADDED", {})
     return [name for later, names in added.items() if schema < later for name in names]
 
