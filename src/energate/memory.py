@@ -15,11 +15,13 @@ Shares that do not add up to 1 leave an energy that is exact and no average of d
 """
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
 from energate.activations import Activation
+from energate.errors import InputError
 from energate.units import HiddenUnits, positive, project
 
 #: each temperature is so many times the one before it: the powers of one exponential serve them all
@@ -30,11 +32,12 @@ LEAST_EXPONENT = -43.0
 
 
 class MemoryUnits(HiddenUnits):
-    """Rows as hidden units, under a softmax at temperatures T, 4 T, 16 T...: ``u = W v - |w|^2 / 2``.
+    """Rows as hidden units, under a softmax at temperatures T, 4 T, 16 T...: ``u = W v + b`` with ``b = -|w|^2 / 2``.
 
     ``n_temperatures`` energies are weighed by shares of their own and added.  Parameters: ``W`` (K, M, D), the rows;
-    ``log_counts`` (K, M), of the rows that each stands for; ``log_T`` (K,), of the lowest temperature; ``log_share``
-    (K, J), of each temperature.  Whatever they are, the field is the gradient of the energy: rows may be fine-tuned.
+    ``b`` (K, M); ``log_counts`` (K, M), of the rows that each stands for; ``log_T`` (K,), of the lowest temperature;
+    ``log_share`` (K, J), of each temperature.  `remember` fills the first three.  Whatever they are, the field is the
+    gradient of the energy: they may be fine-tuned.
     """
 
     needs_double = True
@@ -52,9 +55,23 @@ class MemoryUnits(HiddenUnits):
         super().__init__(n_models, n_visible, n_hidden, activation, generator=generator)
         self.n_temperatures = n_temperatures
         self.W = self.weight(n_hidden, n_visible)
+        self.b = self.bias(n_hidden)
         self.log_counts = self.bias(n_hidden)
         self.log_T = nn.Parameter(torch.zeros(n_models))
         self.log_share = nn.Parameter(torch.full((n_models, n_temperatures), -math.log(n_temperatures)))
+        self.remember(self.W.detach())
+
+    @torch.no_grad()
+    def remember(self, rows: Tensor, counts: Tensor | None = None) -> None:
+        """Take rows (K, M, D) as units, each of which stands for one row, or for ``counts`` (K, M)."""
+        if rows.shape != self.W.shape or (counts is not None and counts.shape != self.b.shape):
+            raise InputError(
+                f"`rows` must have shape {tuple(self.W.shape)}, and `counts` {tuple(self.b.shape)}; got "
+                f"{tuple(rows.shape)} and {None if counts is None else tuple(counts.shape)}."
+            )
+        self.W.copy_(rows)
+        self.b.copy_(-self.W.square().sum(-1) / 2)
+        self.log_counts.copy_(torch.zeros_like(self.b) if counts is None else counts.log())
 
     @property
     def temperatures(self) -> Tensor:
@@ -63,43 +80,54 @@ class MemoryUnits(HiddenUnits):
         return torch.exp(self.log_T.unsqueeze(1) + math.log(RATIO) * steps)  # (K, J)
 
     def preactivation(self, v: Tensor, c: Tensor | None) -> tuple[Tensor, None]:
-        return project(v, self.W, -self.W.square().sum(-1) / 2), None
+        return project(v, self.W, self.b), None
 
     def decode(self, h: Tensor, carry: None) -> Tensor:
         return h @ self.W  # (K, N, D)
 
     def _potential(self, u: Tensor) -> Tensor:
         """The sum over temperatures of share * T log sum_i n_i exp(u_i / T): (K, N)."""
-        top, terms = self._terms(u)
-        found = self.log_share.exp().sum(1, keepdim=True) * top.squeeze(-1)  # (K, N)
+        top = _largest(u)
+        share, T = self.log_share.exp(), self.temperatures  # (K, J)
         counts = self.log_counts.exp().unsqueeze(-1)  # (K, M, 1)
-        for (scale, _), term in zip(self._scales(), terms, strict=True):
-            found = found + scale * torch.log((term @ counts).squeeze(-1))  # (K, N, M) (K, M, 1) -> (K, N)
+        found = share.sum(1, keepdim=True) * top.squeeze(-1)  # (K, N)
+        for j, term in self._terms(u - top):
+            total = (term @ counts).squeeze(-1)  # (K, N, M) (K, M, 1) -> (K, N)
+            found = found + share[:, [j]] * T[:, [j]] * torch.log(total)
         return found
 
     def _activate(self, u: Tensor) -> Tensor:
         """The gradient of the potential: the sum over temperatures of share * softmax."""
+        share, counts = self.log_share.exp(), self.log_counts.exp().unsqueeze(1)  # (K, J), (K, 1, M)
         found = torch.zeros_like(u)
-        counts = self.log_counts.exp().unsqueeze(1)  # (K, 1, M)
-        for (_, share), term in zip(self._scales(), self._terms(u)[1], strict=True):
+        for j, term in self._terms(u - _largest(u)):
             weighed = counts * term
-            found = found + share.unsqueeze(-1) * (weighed / weighed.sum(-1, keepdim=True))
+            found = found + share[:, j, None, None] * (weighed / weighed.sum(-1, keepdim=True))
         return found
 
-    def _scales(self) -> list[tuple[Tensor, Tensor]]:
-        """share * T and share of every temperature, from the highest to the lowest: (K, 1) each."""
-        share, T = self.log_share.exp(), self.temperatures
-        return [(share[:, [j]] * T[:, [j]], share[:, [j]]) for j in reversed(range(self.n_temperatures))]
+    def _terms(self, below: Tensor) -> Iterator[tuple[int, Tensor]]:
+        """The number of each temperature, from the highest, and exp(below / T).
 
-    def _terms(self, u: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """The largest u, and exp((u - largest) / T) of every temperature, from the highest to the lowest."""
-        top = u.detach().amax(-1, keepdim=True)  # (K, N, 1); a constant, which no derivative sees
-        T = self.log_T.exp()[:, None, None] * RATIO ** (self.n_temperatures - 1)  # (K, 1, 1), the highest
-        terms = [torch.exp(((u - top) / T).clamp(min=LEAST_EXPONENT))]
-        for _ in range(self.n_temperatures - 1):
-            squared = terms[-1] * terms[-1]
-            terms.append(squared * squared)  # to the power of RATIO
-        return top, terms
+        Without gradients a term takes the place of the one before, and the first that of ``below``: these are as wide
+        as the memory, and all that counts for speed.
+        """
+        inverse = 1 / self.temperatures[:, -1, None, None]  # (K, 1, 1)
+        if torch.is_grad_enabled():
+            term = torch.exp((below * inverse).clamp(min=LEAST_EXPONENT))
+        else:
+            term = below.mul_(inverse).clamp_(min=LEAST_EXPONENT).exp_()
+        yield self.n_temperatures - 1, term
+        for j in reversed(range(self.n_temperatures - 1)):  # to the power of RATIO
+            if torch.is_grad_enabled():
+                term = (term * term).square()
+            else:
+                term.mul_(term).mul_(term)
+            yield j, term
+
+
+def _largest(u: Tensor) -> Tensor:
+    """A constant that is taken from u, so that no exponential overflows; derivatives are right without it."""
+    return u.detach().amax(-1, keepdim=True)  # (K, N, 1)
 
 
 class ColumnMemoryUnits(HiddenUnits):

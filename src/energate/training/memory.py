@@ -15,13 +15,14 @@ from energate.memory import RATIO, ColumnMemoryUnits, MemoryUnits
 from energate.units import HiddenUnits
 
 N_TEMPERATURES = 3
-N_VALUES = 64  # of every column
+N_VALUES = 32  # of every column
 COLUMN_WIDTH = 1 / 4  # the root of a column memory's temperature, in standard deviations
 N_ASKED = 2000  # rows that are left out in turn; the likelihood takes half of them
 LADDER = range(-16, 9)  # log2 of the temperatures that are tried, by the mean variance of the columns
 SEEN_FOR_CENTRES, CENTRE_STEPS = 20_000, 6  # rows that k-means moves its centres by, and how often
+LEAST_EXPONENT = -80.0  # smaller ones count as this one: their powers are no numbers that processors are slow with
 TINY = 1e-300  # what counts for nothing, and has a logarithm
-BLOCK_VALUES = 2**20  # distances at once: 8 MiB of float64, on a GPU 32 times that
+BLOCK_VALUES = 2**18  # distances at once: 2 MiB of float64, on a GPU 64 times that
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def remember(rows: Rows, asked: Tensor, column_weight: float) -> Remembered:
         of_rows, rest = weights / weights.sum()
         columns[0].log_share.data.fill_(math.log(rest))
         shares, whole = shares * of_rows, of_rows * whole + rest * of_columns
-    units.W.data, units.log_counts.data = rows.W[None].clone(), rows.counts.log()[None]
+    units.remember(rows.W[None], rows.counts[None])
     units.log_T.data.fill_(math.log(T))
     units.log_share.data = shares.log()[None]
     return Remembered(model, whole)
@@ -177,8 +178,9 @@ class _Asked:
             near = (top.squeeze(1) - v.square().sum(1) / 2)  # -distance^2 / 2 of the nearest
             sums, term, last = [], u, math.inf
             for T in reversed(temperatures):
-                # The power of a term of twice the temperature saves an exponential; four in a row lose no digits.
-                term = term.square() if 2 * T == last and len(sums) % 4 else torch.exp((u / T).clamp(min=-690.0))
+                # The square of a term of twice the temperature saves an exponential; three in a row lose no digits.
+                again = 2 * T == last and len(sums) % 4
+                term = term.square_() if again else torch.div(u, T).clamp_(min=LEAST_EXPONENT).exp_()
                 last = T
                 total = term @ self.rows.counts + weight * term[at, own] * self.rows.counts[own]
                 sums.append(torch.log(total) + near / T)
@@ -239,4 +241,4 @@ def _fill_columns(units: HiddenUnits, rows: Rows, asked: Tensor, variance: float
 
 def _block(W: Tensor) -> int:
     """So many rows at once that their distances to W fit into a cache, on a GPU into a part of its memory."""
-    return max(16, BLOCK_VALUES * (32 if W.is_cuda else 1) // len(W))
+    return max(16, BLOCK_VALUES * (64 if W.is_cuda else 1) // len(W))
