@@ -78,7 +78,12 @@ def centres(device: str) -> list[dict[str, Any]]:
         scorer = EnergyScorer(max_units=n_units, random_state=0, device=device)
         fit_s = seconds(lambda scorer=scorer: scorer.fit(X))  # type: ignore[misc]
         score_s = seconds(lambda scorer=scorer: scorer.score_samples(fresh))  # type: ignore[misc]
-        line = {"what": "centres", "rows": len(X), "units": n_units, "log_density": round(log_density(scorer, fresh), 3)}
+        line = {
+            "what": "centres",
+            "rows": len(X),
+            "units": n_units,
+            "log_density": round(log_density(scorer, fresh), 3),
+        }
         lines.append({**line, "fit_s": round(fit_s, 2), "score_2000_s": round(score_s, 3)})
     return lines
 

@@ -80,10 +80,10 @@ UNITS = [
     UnitsCase("symmetric", lambda f: SymmetricGatedUnits(K, D - C, C, F, M, f)),
     UnitsCase("covariance", lambda f: CovarianceUnits(K, D, F, M, f)),
     UnitsCase("covariance-once", lambda f: CovarianceUnits(K, D, F, M, f, repeats=1)),
-    UnitsCase("memory", lambda _: MemoryUnits(K, D, M, 3)),
-    UnitsCase("column-memory", lambda _: ColumnMemoryUnits(K, D, 5)),
     UnitsCase("network", lambda f: NetworkUnits(TrunkWithHeads(), D, activation=f)),
     UnitsCase("network-context", lambda f: NetworkUnits(TrunkWithContext(), D, C, f), context=True),
+    UnitsCase("memory", lambda _: MemoryUnits(K, D, M, 3)),
+    UnitsCase("column-memory", lambda _: ColumnMemoryUnits(K, D, 5)),
 ]
 
 #: every registered activation, and the options that change the formula

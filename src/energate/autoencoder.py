@@ -195,7 +195,9 @@ class Autoencoder(nn.Module):
         if any(isinstance(group, NetworkUnits) for group in self.groups):
             return NETWORK_ROWS * times
         if any(isinstance(group, MemoryUnits) for group in self.groups):  # wide, and element by element: in a cache
-            return max(16, MEMORY_VALUES * times * times // self.n_models // sum(group.n_hidden for group in self.groups))
+            return max(
+                16, MEMORY_VALUES * times * times // self.n_models // sum(group.n_hidden for group in self.groups)
+            )
         # A few intermediates of the size of the parameters' rows are alive at once.
         per_row = sum(math.prod(p.shape[:2]) for p in self.parameters() if p.ndim > 2) + self.width
         return max(256, CHUNK_VALUES * times // (4 * per_row))

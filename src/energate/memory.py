@@ -137,9 +137,7 @@ class ColumnMemoryUnits(HiddenUnits):
     ``W`` (K, D, B), the values; ``log_counts`` (K, D, B); ``log_T`` (K,) and ``log_share`` (K,).
     """
 
-    def __init__(
-        self, n_models: int, n_visible: int, n_values: int, generator: torch.Generator | None = None
-    ) -> None:
+    def __init__(self, n_models: int, n_visible: int, n_values: int, generator: torch.Generator | None = None) -> None:
         positive(n_values=n_values)
         activation = Activation("softmax", self._activate, self._potential, slope_min=0.0)
         super().__init__(n_models, n_visible, n_visible * n_values, activation, generator=generator)

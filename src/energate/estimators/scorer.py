@@ -187,6 +187,8 @@ class EnergyScorer(
         return float(self.column_weight)
 
     def _check_parameters(self) -> None:
+        if not callable(self.units) and self.units not in (kinds := (MEMORY, *edge.UNIT_KINDS)):
+            raise InputError(f"`units` must be one of {', '.join(kinds)}, or a function; got {self.units!r}.")
         edge.check_options(self)
         edge.whole_number(self, "max_units", 2)
         edge.fraction_of(self, "forgetting")
@@ -239,9 +241,7 @@ class EnergyScorer(
 
         return train_denoising(self, noisy, train, valid, seed, WANTED_STEPS, "cosine")
 
-    def _threshold(
-        self, usual: list[Array], unseen: Array, seen: Callable[[], tuple[Array, Array]]
-    ) -> float:
+    def _threshold(self, usual: list[Array], unseen: Array, seen: Callable[[], tuple[Array, Array]]) -> float:
         """The energy below which rows are outliers.
 
         From energies that show what is ``usual``, those of rows that the model has not ``unseen``, or of all that it was

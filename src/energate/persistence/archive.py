@@ -119,9 +119,7 @@ def load(
         kind = entry["estimator"]
         made = estimators()[kind]
         known = made().get_params(deep=False)
-        older = {
-            name: encode(known[name], name) for name in added_after(made, config["schema"]) if name in known
-        }
+        older = {name: encode(known[name], name) for name in added_after(made, config["schema"]) if name in known}
         _same_names(path, f"parameters of {kind}", {*entry["parameters"], *older}, set(known), config)
         saved = {**older, **entry["parameters"], **({"device": str(device)} if "device" in known else {})}
         inner = inner_of(made)

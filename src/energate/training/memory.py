@@ -175,7 +175,7 @@ class _Asked:
             top = u.amax(1, keepdim=True)
             u -= top
             weight = left / self.rows.counts[own] - 1  # what leaves, as a share of what is there
-            near = (top.squeeze(1) - v.square().sum(1) / 2)  # -distance^2 / 2 of the nearest
+            near = top.squeeze(1) - v.square().sum(1) / 2  # -distance^2 / 2 of the nearest
             sums, term, last = [], u, math.inf
             for T in reversed(temperatures):
                 # The square of a term of twice the temperature saves an exponential; three in a row lose no digits.
