@@ -201,9 +201,9 @@ def report(lines: list[Line], setting: str) -> str:
     times = [means(lines, what)[2].mean(1) for what in ("fit_s", "score_s")]
     ranks = average_ranks(auc), average_ranks(precision)
     n_seeds = len({line["seed"] for line in lines})
+    difference = critical_difference(len(systems), len(names))
     rows = [
-        f"{setting}, {len(names)} sets, {n_seeds} seeds (critical difference of ranks "
-        f"{critical_difference(len(systems), len(names)):.2f}):",
+        f"{setting}, {len(names)} sets, {n_seeds} seeds (critical difference of ranks {difference:.2f}):",
         "",
         "| system | ROC-AUC | average precision | rank, AUC | rank, precision | fit, s | score, s |",
         "|---|---|---|---|---|---|---|",

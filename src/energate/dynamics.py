@@ -227,7 +227,7 @@ def _(units: MeanUnits, c: Tensor | None) -> Tensor | None:
 @unit_curvature.register(MemoryUnits)
 @unit_curvature.register(ColumnMemoryUnits)
 def _(units: HiddenUnits, c: Tensor | None) -> Tensor | None:
-    return units.W.new_zeros(units.n_models, 1)  # type: ignore[union-attr, operator]  # a softmax, of u affine in v
+    return units.W.new_zeros(units.n_models, 1)  # type: ignore[operator]  # a softmax, of u affine in v
 
 
 @unit_curvature.register

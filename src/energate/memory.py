@@ -133,7 +133,7 @@ def _largest(u: Tensor) -> Tensor:
 class ColumnMemoryUnits(HiddenUnits):
     """A memory of every column alone, of B values each: the energy of a product of one-dimensional densities.
 
-    ``E(v) = share sum_d T log sum_b n_db exp(-(v_d - w_db)^2 / (2 T))``, less what linear outputs add to it.  Parameters:
+    ``E(v) = sum_d T log sum_b n_db exp(-(v_d - w_db)^2 / (2 T))`` with linear outputs and a share of 1.  Parameters:
     ``W`` (K, D, B), the values; ``log_counts`` (K, D, B); ``log_T`` (K,) and ``log_share`` (K,).
     """
 
@@ -156,7 +156,7 @@ class ColumnMemoryUnits(HiddenUnits):
         return (h.unflatten(2, self.W.shape[1:]) * self.W.unsqueeze(1)).sum(-1)  # (K, N, D)
 
     def _scaled(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """u / T + log n by column, (K, N, D, B), and T (K, 1, 1)."""
+        """By column, u / T + log n, (K, N, D, B), and T (K, 1, 1)."""
         T = self.log_T.exp()[:, None, None]
         columns = (u / T).unflatten(2, self.W.shape[1:])
         return columns + self.log_counts.unsqueeze(1), T

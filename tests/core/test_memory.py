@@ -6,9 +6,9 @@ import pickle
 
 import pytest
 import torch
+from cases import D, K, M, N, gradient_error, random_rows
 from torch import Tensor
 
-from cases import D, K, M, N, gradient_error, random_rows
 from energate.autoencoder import Autoencoder
 from energate.dynamics import trajectory
 from energate.errors import InputError
@@ -111,7 +111,7 @@ def test_columns_are_a_product_of_densities() -> None:
 
 def test_rows_and_columns_together_have_one_field() -> None:
     both = Autoencoder([memory(0.3, 3).groups[0], ColumnMemoryUnits(K, D, 4).double()]).double()
-    assert gradient_error(lambda v: both.energy(v), both.vector_field, random_rows().expand(K, -1, -1)) < 1e-12
+    assert gradient_error(both.energy, both.vector_field, random_rows().expand(K, -1, -1)) < 1e-12
 
 
 def test_values_do_not_depend_on_gradients_and_far_rows_are_finite() -> None:

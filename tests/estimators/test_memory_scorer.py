@@ -10,13 +10,13 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
 from sklearn.utils.estimator_checks import check_estimator
+from test_scorer import auc, normal_rows
 
 from energate.conservative import check_conservative
 from energate.errors import InputError
 from energate.estimators.scorer import EnergyScorer
 from energate.memory import ColumnMemoryUnits, MemoryUnits
 from energate.persistence import load, save
-from test_scorer import auc, normal_rows
 
 
 def scorer(**parameters: Any) -> EnergyScorer:

@@ -188,7 +188,10 @@ def _varies(low: Array, high: Array) -> NDArray[np.bool_]:
 #: scaling by name
 SCALINGS: dict[str, Callable[[Array, Array], Scaler]] = {"standard": _standard, "unit": _unit, "none": _none}
 #: the same where rows are compared by their distance, in which one far value of a column hides all others
-DISTANCE_SCALINGS = {**SCALINGS, "standard": partial(_standard, least=DISTANCE_SPREAD)}
+DISTANCE_SCALINGS: dict[str, Callable[[Array, Array], Scaler]] = {
+    **SCALINGS,
+    "standard": partial(_standard, least=DISTANCE_SPREAD),
+}
 
 
 # --- what `fit` is given ---------------------------------------------------------------------------------------

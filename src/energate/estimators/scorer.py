@@ -43,16 +43,16 @@ class EnergyScorer(
 ):
     """Scores rows by how much one auto-encoder likes them, and tells outliers from normal rows.
 
-    The energy is a log-density up to a constant and a scale, smoothed by the temperatures of the memory, or by the noise
+    The energy is a log-density up to a constant and a scale, smoothed by the temperatures of the memory or by the noise
     of training.
 
     Parameters
     ----------
-    units : ``"memory"``: the rows themselves are the hidden units (`energate.MemoryUnits`), and nothing is trained; only
-        the parameters of this paragraph, ``scaling``, ``contamination``, ``false_positive_rate`` and the last ones
-        matter.  ``"mean"``, ``"covariance"`` or ``"mean-covariance"`` (both kinds): a denoising auto-encoder is trained.
-        Or a function from the number of models, which is 1, the number of columns and a `torch.Generator` to hidden
-        units, which are trained.
+    units : ``"memory"``: the rows themselves are the hidden units (`energate.MemoryUnits`), and nothing is trained; of
+        the parameters below, the next three, ``scaling``, what sets the threshold, and the last ones matter.
+        ``"mean"``, ``"covariance"`` or ``"mean-covariance"`` (both kinds): a denoising auto-encoder is trained.  Or a
+        function from the number of models, which is 1, the number of columns and a `torch.Generator` to hidden units,
+        which are trained.
     max_units : of a memory; of more rows, so many centres with counts are remembered.
     column_weight : how much the energy of the columns, each alone, counts in a memory beside that of whole rows.  It
         finds values that are rare whatever the rest of the row, also where anomalies among the rows given to `fit` are
@@ -131,7 +131,7 @@ class EnergyScorer(
             self.scaler_ = DISTANCE_SCALINGS[self.scaling](X, np.ones(len(X)))
             rows = torch.as_tensor(self.scaler_(X)).to(edge.resolve_device(self.device))
             return self._remember(rows, torch.ones_like(rows[:, 0]), seed)
-        self.n_units_ = None
+        self.n_units_: int | None = None
         self.scaler_ = SCALINGS[self.scaling](X, np.ones(len(X)))
         self.model_ = self._build(torch.Generator().manual_seed(seed)).to(edge.resolve_device(self.device))
         train, held_out = edge.hold_out(self, len(X), seed)
@@ -143,7 +143,7 @@ class EnergyScorer(
         self.offset_ = self._threshold([seen, unseen], unseen, lambda: (seen, np.ones(len(seen))))
         return self
 
-    @available_if(_remembers)
+    @available_if(_remembers)  # type: ignore[untyped-decorator]
     @with_callbacks
     def partial_fit(self, X: Any, y: Any = None) -> "EnergyScorer":
         """Let rows join the memory, and others leave it, as ``forgetting`` says; temperatures and threshold follow.
@@ -219,6 +219,7 @@ class EnergyScorer(
 
     def _untrained(self) -> Autoencoder:
         if self.units == MEMORY:
+            assert self.n_units_ is not None
             return blank(self.n_features_in_, self.n_units_, bool(self._column_weight()))
         return self._build(torch.Generator())
 
@@ -244,8 +245,8 @@ class EnergyScorer(
     def _threshold(self, usual: list[Array], unseen: Array, seen: Callable[[], tuple[Array, Array]]) -> float:
         """The energy below which rows are outliers.
 
-        From energies that show what is ``usual``, those of rows that the model has not ``unseen``, or of all that it was
-        given, with what each of them counts.
+        From energies that show what is ``usual``, from those of rows ``unseen``, or from those of all rows that were
+        ``seen`` and what each of them counts.
         """
         rate = self.false_positive_rate
         if rate is not None:

@@ -105,13 +105,15 @@ def remember(rows: Rows, asked: Tensor, column_weight: float) -> Remembered:
     shares = shares / shares.sum()
     whole = shares @ energies  # (n,)
     model = blank(rows.W.shape[1], len(rows.W), bool(column_weight)).to(rows.W)
-    units, *columns = model.groups
+    units, *others = model.groups
     assert isinstance(units, MemoryUnits)
-    if columns:
-        of_columns = _fill_columns(columns[0], rows, asked, variance)
+    if others:
+        columns = others[0]
+        assert isinstance(columns, ColumnMemoryUnits)
+        of_columns = _fill_columns(columns, rows, asked, variance)
         weights = torch.stack([1 / _spread(whole), column_weight / _spread(of_columns)])
         of_rows, rest = weights / weights.sum()
-        columns[0].log_share.data.fill_(math.log(rest))
+        columns.log_share.data.fill_(math.log(rest))
         shares, whole = shares * of_rows, of_rows * whole + rest * of_columns
     units.remember(rows.W[None], rows.counts[None])
     units.log_T.data.fill_(math.log(T))
@@ -162,7 +164,7 @@ class _Asked:
         return _Asked(rows, rows.given[asked], own, torch.where(left > 1e-6 * rows.counts[own], left, 0.0))
 
     def log_sums(self, temperatures: list[float]) -> Tensor:
-        """log of the sum of n_i exp(-|v - w_i|^2 / (2 T)): (T, n), of temperatures in rising order."""
+        """The log of the sum of n_i exp(-|v - w_i|^2 / (2 T)): (T, n), of temperatures in rising order."""
         W, size = self.rows.W, _block(self.rows.W)
         half = W.square().sum(1) / 2
         found = []
@@ -176,10 +178,11 @@ class _Asked:
             u -= top
             weight = left / self.rows.counts[own] - 1  # what leaves, as a share of what is there
             near = top.squeeze(1) - v.square().sum(1) / 2  # -distance^2 / 2 of the nearest
-            sums, term, last = [], u, math.inf
+            sums: list[Tensor] = []
+            term, last = u, math.inf
             for T in reversed(temperatures):
                 # The square of a term of twice the temperature saves an exponential; three in a row lose no digits.
-                again = 2 * T == last and len(sums) % 4
+                again = last == 2 * T and len(sums) % 4
                 term = term.square_() if again else torch.div(u, T).clamp_(min=LEAST_EXPONENT).exp_()
                 last = T
                 total = term @ self.rows.counts + weight * term[at, own] * self.rows.counts[own]
@@ -204,12 +207,11 @@ def _temperature(asked: _Asked, variance: float) -> float:
 # --- columns alone ---------------------------------------------------------------------------------------------------
 
 
-def _fill_columns(units: HiddenUnits, rows: Rows, asked: Tensor, variance: float) -> Tensor:
+def _fill_columns(units: ColumnMemoryUnits, rows: Rows, asked: Tensor, variance: float) -> Tensor:
     """Fill the memory of columns: means of the rows in bins of equal width.
 
     Returns the energies of ``asked`` when each is left out of its bins: (n,).
     """
-    assert isinstance(units, ColumnMemoryUnits)
     low, high = rows.given.amin(0), rows.given.amax(0)
     width = ((high - low) / N_VALUES).clamp(min=1e-12)
 
