@@ -429,6 +429,11 @@ def hold_out(estimator: Any, n_rows: int, seed: int, labels: NDArray[np.int64] |
 # --- rows that are scored --------------------------------------------------------------------------------------
 
 
+def furthest(dtype: torch.dtype) -> float:
+    """The largest scaled value that is told from larger ones: 5e7 for float32, 4e61 for float64."""
+    return float(torch.finfo(dtype).max ** 0.2)
+
+
 def in_one_pass(
     X: Array, scaler: Scaler, like: Tensor, compute: Callable[[Tensor], dict[str, Tensor]]
 ) -> dict[str, Array]:
@@ -437,10 +442,10 @@ def in_one_pass(
     A value beyond ``furthest`` counts as ``furthest``: energies grow with up to the fourth power of it, and two
     that are infinite say nothing about classes.
     """
-    found, furthest = [], torch.finfo(like.dtype).max ** 0.2  # 5e7 for float32, 4e61 for float64
+    found, most = [], furthest(like.dtype)
     with torch.no_grad():
         for start in range(0, len(X), ROWS_PER_CHUNK):
-            rows = torch.as_tensor(scaler(X[start : start + ROWS_PER_CHUNK])).clamp(-furthest, furthest)
+            rows = torch.as_tensor(scaler(X[start : start + ROWS_PER_CHUNK])).clamp(-most, most)
             found.append({name: values.double().cpu().numpy() for name, values in compute(rows.to(like)).items()})
     return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
 

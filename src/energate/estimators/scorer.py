@@ -169,8 +169,15 @@ class EnergyScorer(
     def _remember(self, rows: Tensor, weight: Tensor, seed: int) -> "EnergyScorer":
         """Make a memory of scaled rows (N, D) that count as ``weight`` (N,) says, and set the threshold."""
         generator = torch.Generator().manual_seed(seed)
-        gathered = gather(rows, weight, self.max_units, generator)
-        found = remember(gathered, draw_asked(gathered, generator), self._column_weight())
+        if not float(rows.abs().max()) < (furthest := edge.furthest(rows.dtype)):
+            raise InputError(
+                f"With scaling={self.scaling!r} a memory takes values below {furthest:.0e}; `X` reaches up to "
+                f"{float(rows.abs().max()):.1e}. Divide it by a number, or use scaling='standard'."
+            )
+        with reporting(self, 1, rows) as report:
+            gathered = gather(rows, weight, self.max_units, generator)
+            found = remember(gathered, draw_asked(gathered, generator), self._column_weight())
+            report.tell("remember", f"[remember] {len(rows)} rows as {len(gathered.W)} units")
         self.model_, self.n_units_, self.history_ = found.model, len(gathered.W), History()
         unseen = found.left_out.cpu().numpy()
 

@@ -123,9 +123,10 @@ def remember(rows: Rows, asked: Tensor, column_weight: float) -> Remembered:
 
 def blank(width: int, n_units: int, columns: bool) -> Autoencoder:
     """The auto-encoder of a memory of so many rows, perhaps with columns, before there is anything in it."""
-    groups: list[HiddenUnits] = [MemoryUnits(1, width, n_units, N_TEMPERATURES)]
+    generator = torch.Generator()  # what it draws is written over
+    groups: list[HiddenUnits] = [MemoryUnits(1, width, n_units, N_TEMPERATURES, generator)]
     if columns:
-        groups.append(ColumnMemoryUnits(1, width, N_VALUES))
+        groups.append(ColumnMemoryUnits(1, width, N_VALUES, generator))
     return Autoencoder(groups).requires_grad_(False)
 
 
