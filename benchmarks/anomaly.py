@@ -12,6 +12,9 @@ not computed again.  The peers of PyOD take ``pip install -r benchmarks/peers.tx
 The defaults of EnergyScorer were chosen on one half of the sets, every second of their sorted names (``--half
 development``).  The other half, ``--half held-out``, played no part.  34_smtp has one anomaly, and is for speed only.
 
+``--half tables``: classification tables (tables/*.arff of the same folder) in which rare classes are the anomalies, one
+or two for each, of all rows at most 2,500 normal ones; the anomalies are a twelfth of these at most.
+
 ``--published`` ranks it among the 26 detectors of a published table, on the sets that both have whole (1,000 to 9,999
 rows): with the first half of the normal rows for `fit`, as there, and with a random half.
 """
@@ -44,6 +47,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import OneClassSVM
 
 from energate import EnergyScorer
+from energate.tables import learn_columns, open_table
+from energate.tables.columns import is_text
 
 Array = NDArray[Any]
 Line = dict[str, Any]
@@ -58,6 +63,26 @@ NAMES = (
     "45_wine", "47_yeast", "4_breastw", "6_cardio", "8_celeba",
 )  # fmt: skip
 HALVES = {"development": NAMES[::2], "held-out": NAMES[1::2], "both": NAMES}
+
+
+def rare_classes(folder: Path) -> dict[str, tuple[Array, Array]]:
+    """Tables whose rarest classes, one at a time, are the anomalies: (X, y) by name."""
+    found = {}
+    for path in sorted((folder / "tables").glob("*.arff")):
+        table = open_table(path).read()
+        target = next((name for name in ("class", "binaryClass") if name in table), list(table)[-1])
+        labels = np.array([str(label) for label in table[target]])
+        kinds, counts = np.unique(labels, return_counts=True)
+        kinds = kinds[np.argsort(counts, kind="stable")][np.sort(counts) >= 10]
+        names = [name for name in table if len({str(cell) for cell in table[name]}) > 100 and is_text(table[name])]
+        X = learn_columns(table, task="anomaly", targets=[target], drop=names)[0].matrix(table)
+        for number, kind in enumerate(kinds[: 2 if len(kinds) > 2 else 1]):
+            rng = np.random.default_rng(number)
+            normal = rng.permutation(np.flatnonzero(np.isin(labels, kinds) & (labels != kind)))[:2500]
+            rare = rng.permutation(np.flatnonzero(labels == kind))[: max(10, len(normal) // 12)]
+            y = np.repeat([0, 1], [len(normal), len(rare)])
+            found[f"{path.stem}, {kind}"] = X[np.r_[normal, rare]], y
+    return found
 
 
 def load(folder: Path, name: str) -> tuple[Array, Array]:
@@ -176,7 +201,7 @@ def means(lines: Iterable[Line], what: str) -> tuple[list[str], list[str], Array
     for line in lines:
         found[line["system"], line["set"]].append(line[what])
     systems = [system for system in SYSTEMS if any(key[0] == system for key in found)]
-    names = [name for name in NAMES if all((system, name) in found for system in systems)]
+    names = [name for name in dict.fromkeys(key[1] for key in found) if all((s, name) in found for s in systems)]
     return systems, names, np.array([[np.mean(found[system, name]) for name in names] for system in systems])
 
 
@@ -293,15 +318,14 @@ def beside(table: Path, folder: Path, seeds: int) -> str:
 # --- the run ---------------------------------------------------------------------------------------------------------
 
 
-def run(names: list[str], folder: Path, seeds: int, systems: list[str], out: Path) -> list[Line]:
+def run(sets: dict[str, tuple[Array, Array]], seeds: int, systems: list[str], out: Path) -> list[Line]:
     """Compute what the file lacks, and return the lines of these sets, seeds and systems."""
     done = [json.loads(text) for text in out.read_text().splitlines()] if out.exists() else []
     have = {(line["set"], line["setting"], line["seed"], line["system"]): line for line in done}
     lines, warm = [], np.random.default_rng(0).normal(size=(200, 3))
     for system in systems:  # what is compiled or imported on the first call is not the time of a fit
         measure(system, 0, warm, warm, np.arange(200) % 2)
-    for seed, name in itertools.product(range(seeds), names):
-        X, y = load(folder, name)
+    for seed, (name, (X, y)) in itertools.product(range(seeds), sets.items()):
         for setting in SETTINGS:
             train, test, anomaly = split(X, y, setting, seed)
             for system in systems:
@@ -320,13 +344,13 @@ def run(names: list[str], folder: Path, seeds: int, systems: list[str], out: Pat
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=os.environ.get("ENERGATE_DATA", "data"))
-    parser.add_argument("--half", choices=HALVES, default="both")
+    parser.add_argument("--half", choices=[*HALVES, "tables"], default="both")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--sets", nargs="+", choices=NAMES, metavar="SET")
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, metavar="SYSTEM")
     parser.add_argument("--quick", action="store_true", help="wine and glass, one seed")
     parser.add_argument("--published", type=Path, help="a table of published ROC-AUC to rank in")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="the file of JSON lines")
+    parser.add_argument("--out", type=Path, help="the file of JSON lines")
     parser.add_argument("--picture", type=Path, nargs="?", const=PICTURE, help="draw the average ranks")
     options = parser.parse_args()
     torch.set_num_threads(min(2, torch.get_num_threads()))
@@ -336,13 +360,14 @@ def main() -> None:
     if options.published:
         print(beside(options.published, folder, options.seeds))
         return
-    names = options.sets or (["45_wine", "14_glass"] if options.quick else list(HALVES[options.half]))
+    names = options.sets or (["45_wine", "14_glass"] if options.quick else HALVES.get(options.half, ()))
     systems = options.systems or list(SYSTEMS)
     if importlib.util.find_spec("pyod") is None and set(systems) & set(OF_PYOD):
         systems = [system for system in systems if system not in OF_PYOD]
         print("the peers of PyOD are skipped: pip install -r benchmarks/peers.txt")
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    lines = run(names, folder, 1 if options.quick else options.seeds, systems, options.out)
+    out = options.out or (RESULTS.with_stem("anomaly-tables") if options.half == "tables" else RESULTS)
+    sets = rare_classes(folder) if options.half == "tables" else {name: load(folder, name) for name in names}
+    lines = run(sets, 1 if options.quick else options.seeds, systems, out)
     print("\n" + "\n".join(report(lines, setting) for setting in SETTINGS))
     if options.picture:
         draw(lines, options.picture)
