@@ -64,7 +64,7 @@ bench: $(INSTALLED)  ## speed and memory, as ratios measured side by side
 compare: $(INSTALLED)  ## accuracy beside other libraries, on real data (ENERGATE_DATA adds sets); goes on where it stopped
 	@$(RUN) -m pip install --quiet --disable-pip-version-check -r benchmarks/peers.txt
 	@$(RUN) benchmarks/tabular.py
-	@$(RUN) benchmarks/anomaly.py
+	@$(RUN) benchmarks/one_class.py
 
 clean:  ## remove the virtual environment and everything generated
 	rm -rf $(VENV) demo-output build dist docs/_build docs/auto_gallery docs/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -183,7 +183,7 @@ def measure(system: str, seed: int, train: Array, test: Array, anomaly: Array) -
         # PyOD's scores are high for anomalies, all others' for normal rows.
         badness = estimator.decision_function(test) if system in OF_PYOD else -estimator.score_samples(test)
         scored = time.perf_counter()
-    badness = np.nan_to_num(badness, nan=np.inf, posinf=np.finfo(np.float64).max)
+    badness = np.nan_to_num(np.asarray(badness, np.float64), nan=np.finfo(np.float64).max)
     return {
         "auc": round(float(roc_auc_score(anomaly, badness)), 5),
         "ap": round(float(average_precision_score(anomaly, badness)), 5),

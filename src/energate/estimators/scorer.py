@@ -98,7 +98,7 @@ class EnergyScorer(
 
     units: str | UnitsBuilder = MEMORY
     _: KW_ONLY
-    max_units: int = 10_000
+    max_units: int = 5000
     column_weight: float | str = "auto"
     forgetting: float = 0.0
     n_hidden: int | str = "auto"

@@ -19,7 +19,7 @@ N_VALUES = 32  # of every column
 COLUMN_WIDTH = 1 / 4  # the root of a column memory's temperature, in standard deviations
 N_ASKED = 2000  # rows that are left out in turn; the likelihood takes half of them
 LADDER = range(-16, 9)  # log2 of the temperatures that are tried, by the mean variance of the columns
-SEEN_FOR_CENTRES, CENTRE_STEPS = 20_000, 6  # rows that k-means moves its centres by, and how often
+SEEN_FOR_CENTRES, CENTRE_STEPS = 3, 3  # rows for each centre that k-means moves it by, and how often
 LEAST_EXPONENT = -80.0  # smaller ones count as this one: their powers are no numbers that processors are slow with
 TINY = 1e-300  # what counts for nothing, and has a logarithm
 BLOCK_VALUES = 2**18  # distances at once: 2 MiB of float64, on a GPU 64 times that
@@ -52,7 +52,7 @@ def gather(rows: Tensor, weight: Tensor, most: int, generator: torch.Generator) 
     if len(rows) <= most:
         return Rows(rows, weight, rows, weight, torch.arange(len(rows), device=rows.device))
     order = torch.randperm(len(rows), generator=generator).to(rows.device)
-    seen = order[: max(SEEN_FOR_CENTRES, 2 * most)]
+    seen = order[: SEEN_FOR_CENTRES * most]
     centres = rows[order[:most]].clone()
     for _ in range(CENTRE_STEPS):
         centres, _ = _means(rows[seen], weight[seen], centres, nearest(rows[seen], centres))
