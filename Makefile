@@ -65,6 +65,7 @@ compare: $(INSTALLED)  ## accuracy beside other libraries, on real data (ENERGAT
 	@$(RUN) -m pip install --quiet --disable-pip-version-check -r benchmarks/peers.txt
 	@$(RUN) benchmarks/tabular.py
 	@$(RUN) benchmarks/tables.py --half all
+	@$(RUN) benchmarks/one_class.py
 	@$(RUN) benchmarks/anomaly.py
 
 clean:  ## remove the virtual environment and everything generated

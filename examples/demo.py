@@ -148,9 +148,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("demo-output"), help="folder for the pictures")
     parser.add_argument("--seeds", type=int, default=5, help="number of training runs on rectangles")
-    parser.add_argument(
-        "--folds", type=int, default=bundled.FOLDS, help="how many of the 5 folds of each set to run"
-    )
+    parser.add_argument("--folds", type=int, default=bundled.FOLDS, help="how many of the 5 folds of each set to run")
     parser.add_argument("--only", choices=PARTS, nargs="+", default=PARTS, help="the parts to run")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)

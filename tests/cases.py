@@ -26,6 +26,7 @@ from energate.estimators import (
     LabelMLP,
     PairScorer,
 )
+from energate.memory import ColumnMemoryUnits, MemoryUnits
 from energate.trunk import TrunkUnits
 from energate.units import CovarianceUnits, GatedUnits, HiddenUnits, MeanUnits, NetworkUnits, SymmetricGatedUnits
 
@@ -84,6 +85,8 @@ UNITS = [
     UnitsCase("network-context", lambda f: NetworkUnits(TrunkWithContext(), D, C, f), context=True),
     UnitsCase("trunk", lambda f: TrunkUnits(K, D, M, f, breadth=9, depth=2, waves=[0, 2, 5], n_waves=2)),
     UnitsCase("trunk-alone", lambda f: TrunkUnits(K, D, M, f, n_members=K, breadth=5, depth=1)),
+    UnitsCase("memory", lambda _: MemoryUnits(K, D, M, 3)),
+    UnitsCase("column-memory", lambda _: ColumnMemoryUnits(K, D, 5)),
 ]
 
 #: every registered activation, and the options that change the formula
@@ -141,6 +144,7 @@ CLASSIFIERS = [
     _classifier("trunk", n_members=2, breadth=8),
 ]
 SCORER = EstimatorCase("scorer", EnergyScorer, "mean-covariance", EnergyScorer.score_samples)
+MEMORY = EstimatorCase("scorer-memory", EnergyScorer, "memory", EnergyScorer.score_samples)
 #: columns that are no square are an image of one line
 IMAGES = EstimatorCase(
     "images", ImageEnergyClassifier, None, ImageEnergyClassifier.predict_proba, more={"channels": 8, "n_blocks": 0}
@@ -157,7 +161,7 @@ LABELS = [
         for method, relation in (("sets", "yy"), ("ascent", "xy"))
     ),
 ]  # fmt: skip
-ESTIMATORS = [*CLASSIFIERS, SCORER, IMAGES, *map(_pairs, ("conditional", "symmetric"))]
+ESTIMATORS = [*CLASSIFIERS, SCORER, MEMORY, IMAGES, *map(_pairs, ("conditional", "symmetric"))]
 
 
 def random_model(units: list[HiddenUnits], visible: str = "linear", seed: int = 0, scale: float = 0.5) -> Autoencoder:

@@ -38,7 +38,8 @@ def estimators() -> dict[str, tuple[Any, str]]:
         for units in ("mean", "covariance", "mean-covariance")
     }
     found |= {
-        f"scorer {scaling}": (EnergyScorer(scaling=scaling, **small), "nothing") for scaling in ("standard", "unit")
+        f"scorer {scaling}": (EnergyScorer("mean-covariance", scaling=scaling, **small), "nothing")
+        for scaling in ("standard", "unit")
     }
     found |= {
         f"pairs {relation}": (PairScorer(relation, **small), "itself") for relation in ("conditional", "symmetric")

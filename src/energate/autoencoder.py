@@ -19,11 +19,13 @@ from torch import Tensor, nn
 
 from energate.activations import Activation, as_output
 from energate.errors import InputError
+from energate.memory import MemoryUnits
 from energate.units import HiddenUnits, NetworkUnits
 
 #: Intermediate values per chunk when scoring without gradients: 32 MiB of float32, on a GPU 1 GiB.
 CHUNK_VALUES = 8 * 2**20
 GPU_CHUNKS = 32
+MEMORY_VALUES = 2**18  # 2 MiB of float64
 NETWORK_ROWS = 512  # what lies between a network's layers is not known
 
 
@@ -219,6 +221,10 @@ class Autoencoder(nn.Module):
         times = GPU_CHUNKS if self.a.is_cuda else 1
         if any(isinstance(group, NetworkUnits) for group in self.groups):
             return NETWORK_ROWS * times
+        if any(isinstance(group, MemoryUnits) for group in self.groups):  # wide, and element by element: in a cache
+            return max(
+                16, MEMORY_VALUES * times * times // self.n_models // sum(group.n_hidden for group in self.groups)
+            )
         # A few intermediates of the size of the parameters' rows are alive at once.
         per_row = sum(math.prod(p.shape[:2]) for p in self.parameters() if p.ndim > 2) + self.width
         return max(256, CHUNK_VALUES * times // (4 * per_row))

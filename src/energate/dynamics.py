@@ -16,6 +16,7 @@ from torch import Tensor
 from energate.activations import OutputActivation
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
+from energate.memory import ColumnMemoryUnits, MemoryUnits
 from energate.units import CovarianceUnits, GatedUnits, HiddenUnits, MeanUnits, SymmetricGatedUnits
 
 LOGIT_LIMIT = 15.0  # sigmoid outputs: the field is infinite at 0 and 1, so logits stay inside
@@ -221,6 +222,12 @@ def unit_curvature(units: HiddenUnits, c: Tensor | None) -> Tensor | None:
 @unit_curvature.register
 def _(units: MeanUnits, c: Tensor | None) -> Tensor | None:
     return _affine_curvature(units, torch.linalg.matrix_norm(units.W, 2).square().unsqueeze(1))
+
+
+@unit_curvature.register(MemoryUnits)
+@unit_curvature.register(ColumnMemoryUnits)
+def _(units: HiddenUnits, c: Tensor | None) -> Tensor | None:
+    return units.W.new_zeros(units.n_models, 1)  # type: ignore[operator]  # a softmax, of u affine in v
 
 
 @unit_curvature.register

@@ -108,7 +108,7 @@ def test_one_pass_gives_the_same_as_two(case: UnitsCase, visible: str) -> None:
 def test_shapes(case: UnitsCase) -> None:
     model, c = case.model(), random_context(case)
     for v in (random_rows(), random_rows().expand(K, -1, -1)):
-        assert model.encode(v, c).shape == (K, N, M)
+        assert model.encode(v, c).shape == (K, N, model.groups[0].n_hidden)
         assert model.energy(v, c).shape == model.loss(v, c).shape == model.relative_energy(v, c).shape == (K, N)
         assert model.reconstruct(v, c).shape == model.vector_field(v, c).shape == (K, N, D)
 

@@ -313,9 +313,9 @@ def test_it_works_in_scikit_learn_s_tools() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"units": "variance"}, "`units` must be one of mean"),
+        ({"units": "variance"}, "`units` must be one of trunk, mean"),
         ({"reading": "both"}, "`reading`"),
-        ({"scaling": "robust"}, "`scaling`"),
+        ({"scaling": "loud"}, "`scaling`"),
         ({"noise": "pink"}, "`noise`"),
         ({"n_hidden": "many"}, "whole number or 'auto'"),
         ({"n_hidden": 0}, "at least 1"),
@@ -330,7 +330,7 @@ def test_it_works_in_scikit_learn_s_tools() -> None:
 def test_options_that_mean_nothing_are_refused(options, message) -> None:
     X, y = blobs(30)
     with pytest.raises(InputError, match=message):
-        EnergyClassifier("mean-covariance", **QUICK | options).fit(X, y)
+        EnergyClassifier(**{"units": "mean-covariance"} | QUICK | options).fit(X, y)
 
 
 def test_validation_rows_of_one_s_own_calibrate_and_choose_the_epoch() -> None:

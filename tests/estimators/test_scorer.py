@@ -156,7 +156,7 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_transform_and_reconstruct() -> None:
     X = normal_rows(400)
-    scorer = EnergyScorer(n_hidden=20, noise_level=0.1, far_share=0, random_state=0).fit(X)
+    scorer = EnergyScorer("mean-covariance", n_hidden=20, noise_level=0.1, far_share=0, random_state=0).fit(X)
     assert scorer.transform(X).shape == (400, 40)
     assert scorer.get_feature_names_out()[0] == "energyscorer0"
     assert len(scorer.get_feature_names_out()) == 40
@@ -268,7 +268,10 @@ def test_one_row() -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"units": "median"}, "`units` must be one of mean, covariance, mean-covariance, or a function; got 'median'"),
+        (
+            {"units": "median"},
+            "`units` must be one of memory, mean, covariance, mean-covariance, or a function; got 'median'",
+        ),
         ({"scaling": "robust"}, "`scaling` must be one of standard, unit, none; got 'robust'"),
         ({"noise": "pink"}, "`noise` must be one of masking, gaussian, salt-and-pepper; got 'pink'"),
         ({"activation": "sigmoyd"}, "sigmoyd"),

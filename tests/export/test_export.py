@@ -132,8 +132,9 @@ def test_the_file_knows_names_and_no_folders(file: Path) -> None:
 
 
 @pytest.mark.parametrize("scaling", ["standard", "unit"])
-def test_a_scorer(file: Path, scaling: str) -> None:
-    model = EnergyScorer(**SMALL, scaling=scaling, contamination=0.2).fit(X)
+@pytest.mark.parametrize("units", ["memory", "mean-covariance"])
+def test_a_scorer(file: Path, units: str, scaling: str) -> None:
+    model = EnergyScorer(units, **SMALL, scaling=scaling, contamination=0.2).fit(X)
     export_onnx(model, file)
     rows = np.concatenate([ROWS, X[:20]]).astype(np.float32)
     found = run(file, X=rows)

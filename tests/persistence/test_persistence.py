@@ -65,7 +65,7 @@ def classifier(seed: int = 0, **parameters: Any) -> EnergyClassifier:
 
 @functools.cache
 def scorer(seed: int = 0, **parameters: Any) -> EnergyScorer:
-    return EnergyScorer(**{**QUICK, "random_state": seed, **parameters}).fit(X)
+    return EnergyScorer(**{"units": "mean-covariance", **QUICK, "random_state": seed, **parameters}).fit(X)
 
 
 def outputs(model: Any, rows: Any = X) -> list[np.ndarray]:
@@ -456,6 +456,24 @@ def test_a_model_of_an_older_schema_takes_numbers_alone(tmp_path: Path) -> None:
         load(tmp_path / "model")
 
 
+def test_a_scorer_of_an_older_schema_is_one_that_was_trained(tmp_path: Path) -> None:
+    model = scorer()
+    save(model, tmp_path / "model")
+    config = parse((tmp_path / "model" / "config.json").read_bytes())
+    added = EnergyScorer._ADDED[3]
+    parts = {
+        part: {name: value for name, value in config[part].items() if name not in added}
+        for part in ("parameters", "fitted")
+    }
+    assert sum(map(len, parts.values())) == len(config["parameters"]) + len(config["fitted"]) - len(added)
+    change(tmp_path / "model", **parts, schema=2)
+    older = load(tmp_path / "model")
+    assert_same(model, older)
+    assert older.n_units_ is None
+    save(older, tmp_path / "again")
+    assert_same(model, load(tmp_path / "again"))
+
+
 @pytest.mark.parametrize("seal", [True, False])
 def test_a_newer_schema_asks_for_an_upgrade(seal, saved: Path) -> None:
     change(saved, seal, schema=SCHEMA + 1, versions={"energate": "7.8.9"})
@@ -472,13 +490,13 @@ def test_a_newer_schema_asks_for_an_upgrade(seal, saved: Path) -> None:
         ({"schema": 0}, "`schema` in config.json must be a whole number"),
         ({"estimator": "Subclass"}, "estimator 'Subclass'; this version knows EnergyClassifier, EnergyRefiner, "),
         ({"estimator": "os.system"}, "estimator 'os.system'"),
-        ({"estimator": "EnergyClassifier"}, "unknown: contamination, .*; missing: .*class_weight"),
+        ({"estimator": "EnergyClassifier"}, "unknown: column_weight, contamination, .*; missing: .*class_weight"),
         ({"parameters": None}, "lacks something"),
         ({"weights": {}}, "lacks something"),
         ({"weights": {"size": 3, "sha256": ""}}, "model.safetensors has .* bytes and should have 3"),
         ({"dtype": "float16"}, "lacks something"),
         ({"dtype": "float32"}, "weights .* do not fit"),
-        ({"fitted": {}}, "missing: n_features_in_, offset_, scaler_"),
+        ({"fitted": {}}, "missing: n_features_in_, n_units_, offset_, scaler_"),
     ],
 )
 def test_a_configuration_that_does_not_fit_is_refused(entries, message, saved: Path) -> None:

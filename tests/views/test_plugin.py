@@ -53,7 +53,7 @@ VIEW = '''
     from energate.views import Command, Output, View
     from energate.views.accounts import AnomalyAccount
     from energate.views.graphs import Graph, Scaling, no_ties
-    from energate.views.view import FLAG, LABEL, Course, Field, drawn, in_double, unscaled
+    from energate.views.view import FLAG, LABEL, Course, Field, drawn, in_double
 
 
     class NearnessGraph(nn.Module):
@@ -78,7 +78,7 @@ VIEW = '''
                 near = self.model.model_.reconstruct(torch.as_tensor(self.model.scaler_(X)))[0].numpy()
             return {
                 "energies": energies, "scores": scores, "is_inlier": scores >= 0, "predictions": self.model.predict(X),
-                "reconstructions": unscaled(self.model.scaler_, near)[:, None],
+                "reconstructions": self.model.scaler_.undo(near)[:, None],
             }
 
         def commands(self):

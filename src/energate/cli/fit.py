@@ -61,8 +61,8 @@ def fit(
         bool, typer.Option("--refit", help="When measured, train the model to keep on all rows: twice the time.")
     ] = False,
     units: Annotated[
-        Literal["trunk", "mean", "covariance", "mean-covariance"] | None,
-        typer.Option(help="Of classify and anomaly: the hidden units; trunk (the default there) is for classify."),
+        Literal["trunk", "memory", "mean", "covariance", "mean-covariance"] | None,
+        typer.Option(help="The hidden units: trunk is for classify, memory for anomaly (their defaults)."),
     ] = None,
     relation: Annotated[Literal["yy", "xy"] | None, typer.Option(help="Of multilabel: what the energy sees.")] = None,
     method: Annotated[Literal["sets", "ascent"] | None, typer.Option(help="Of multilabel: how to refine.")] = None,

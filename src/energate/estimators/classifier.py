@@ -74,7 +74,7 @@ class EnergyClassifier(
     pretrain_epochs, max_epochs : epochs of pretraining and of fine-tuning; ``"auto"`` takes more on small data;
         ``max_epochs=0`` only calibrates.  A trunk is not pretrained, and its epoch is at least 12 steps.
     generative_weight : how much of the denoising loss per column stays in.  On a trunk it is that of all classes
-        together, ``"auto"`` 0.05: it regularises, and keeps what is reconstructed meant.  Of the other kinds, a
+        together, ``"auto"`` 0.05: it regularises, and a larger one makes reconstructions better.  Of the other kinds, a
         sequence trains one member for each number, all in one program, and lets them count by the likelihood of the
         rows held out: an ensemble whose energy is exact again; ``"auto"`` is 0, 0, 0.03 and 0.1, where with up to 8
         columns the second starts with sharp mean units and learns faster; 0.1 alone for more than 2,000 columns or

@@ -28,7 +28,7 @@ from energate.units import CovarianceUnits, HiddenUnits, MeanUnits
 Array = NDArray[np.float64]
 UnitsBuilder = Callable[[int, int, torch.Generator], HiddenUnits | Sequence[HiddenUnits]]
 ROWS_PER_CHUNK = 8192
-LEAST_SPREAD = 0.125  # of the range of a column
+LEAST_SPREAD, DISTANCE_SPREAD = 0.125, 0.2  # of the range of a column
 #: Soft columns end at this many spreads; values beyond FURTHEST count as that, and INNERMOST of the limit is undone.
 SOFT_LIMIT, FURTHEST, INNERMOST = 3.0, 1e100, 0.99
 UNIT_KINDS = ("mean", "covariance", "mean-covariance")
@@ -160,8 +160,8 @@ def _none(X: Array, _: Array) -> Scaler:
     return Scaler(np.zeros(X.shape[1]), np.ones(X.shape[1]))
 
 
-def _standard(X: Array, weight: Array) -> Scaler:
-    """By the standard deviation, but at least an eighth of the range: one rare value must not count for tens of it.
+def _standard(X: Array, weight: Array, least: float = LEAST_SPREAD) -> Scaler:
+    """By the standard deviation, but at least a share of the range: one rare value must not count for tens of it.
 
     The size of a constant column, of which nothing is known, is the median of the others.
     """
@@ -172,7 +172,7 @@ def _standard(X: Array, weight: Array) -> Scaler:
     centre = np.clip(centre, low, high)  # by rounding, the mean of equal values may be another
     spread = np.sqrt(np.average((X - centre) ** 2, axis=0, weights=weight))
     varies = _varies(low, high)
-    size = np.ldexp(np.maximum(spread, LEAST_SPREAD * (high - low)), exponent)
+    size = np.ldexp(np.maximum(spread, least * (high - low)), exponent)
     usual = np.median(size[varies]) if varies.any() else 1.0
     size = np.where(varies, size, np.maximum(size, usual))
     return Scaler(np.ldexp(centre, exponent), np.maximum(size, np.finfo(np.float64).tiny))
@@ -226,6 +226,11 @@ SCALINGS: dict[str, Callable[[Array, Array], Scaler]] = {
     "unit": _unit,
     "none": _none,
     "robust": _robust,
+}
+#: the same where rows are compared by their distance, in which one far value of a column hides all others
+DISTANCE_SCALINGS: dict[str, Callable[[Array, Array], Scaler]] = {
+    **SCALINGS,
+    "standard": partial(_standard, least=DISTANCE_SPREAD),
 }
 
 
@@ -474,6 +479,11 @@ def hold_out(
 # --- rows that are scored --------------------------------------------------------------------------------------
 
 
+def furthest(dtype: torch.dtype) -> float:
+    """The largest scaled value that is told from larger ones: 5e7 for float32, 4e61 for float64."""
+    return float(torch.finfo(dtype).max ** 0.2)
+
+
 def in_one_pass(
     X: Array, scaler: Callable[[Array], Array], like: Tensor, compute: Callable[[Tensor], dict[str, Tensor]]
 ) -> dict[str, Array]:
@@ -482,10 +492,10 @@ def in_one_pass(
     A value beyond ``furthest`` counts as ``furthest``: energies grow with up to the fourth power of it, and two
     that are infinite say nothing about classes.
     """
-    found, furthest = [], torch.finfo(like.dtype).max ** 0.2  # 5e7 for float32, 4e61 for float64
+    found, most = [], furthest(like.dtype)
     with torch.no_grad():
         for start in range(0, len(X), ROWS_PER_CHUNK):
-            rows = torch.as_tensor(scaler(X[start : start + ROWS_PER_CHUNK])).clamp(-furthest, furthest)
+            rows = torch.as_tensor(scaler(X[start : start + ROWS_PER_CHUNK])).clamp(-most, most)
             found.append({name: values.double().cpu().numpy() for name, values in compute(rows.to(like)).items()})
     return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
 

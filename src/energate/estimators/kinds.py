@@ -312,8 +312,9 @@ class Trunk(Kind):
         how, model = self._training(estimator, len(train.v), seed, epochs), estimator.model_
         history, held_out = train_trunk(model, train, how, valid, report)
         with torch.no_grad():
-            liked = model.energies(train.v) if held_out is None else held_out.energies(model)
-        return {"fine-tune": history}, liked
+            if held_out is None or valid is not None:
+                return {"fine-tune": history}, model.energies((valid or train).v)
+            return {"fine-tune": history}, held_out.energies(model)
 
 
 #: kinds by the name of ``units``; other names, and functions, are the paper's
@@ -323,4 +324,8 @@ PER_CLASS = PerClass()
 
 def kind_of(units: Any) -> Kind:
     """The kind that ``units`` asks for."""
+    if isinstance(units, str) and units not in (*KINDS, *edge.UNIT_KINDS):
+        raise InputError(
+            f"`units` must be one of {', '.join((*KINDS, *edge.UNIT_KINDS))}, or a function; got {units!r}."
+        )
     return KINDS.get(units, PER_CLASS) if isinstance(units, str) else PER_CLASS

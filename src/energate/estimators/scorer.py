@@ -1,4 +1,4 @@
-"""`EnergyScorer`: density-like scores and anomaly detection by the exact energy of one denoising auto-encoder."""
+"""`EnergyScorer`: density-like scores and anomaly detection by the exact energy of one auto-encoder."""
 
 import math
 from collections.abc import Callable
@@ -9,20 +9,29 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
 from energate.estimators import edge
-from energate.estimators.edge import SCALINGS, Array, Estimator, UnitsBuilder, in_chunks
+from energate.estimators.edge import DISTANCE_SCALINGS, SCALINGS, Array, Estimator, UnitsBuilder, in_chunks
 from energate.estimators.progress import reporting, with_callbacks
+from energate.memory import MemoryUnits
 from energate.training import History, Stage, corrupt, row_batches
+from energate.training.memory import blank, draw_asked, gather, remember
 
+MEMORY = "memory"
+FORGOTTEN = 1e-3  # the weight below which a row leaves the memory
 FAR = 10.0  # standard deviations
 WANTED_STEPS = (600, 600)  # of "auto" epochs, and epochs at most
 #: rows or pairs as an auto-encoder sees them in training: v, its context, v with noise, and the weight of each (N,)
 Denoised = tuple[Tensor, Tensor | None, Tensor, Tensor]
+
+
+def _remembers(scorer: "EnergyScorer") -> bool:
+    return scorer.units == MEMORY
 
 
 @dataclass(eq=False, repr=False)
@@ -32,19 +41,30 @@ class EnergyScorer(
     OutlierMixin,  # type: ignore[misc]
     Estimator,
 ):
-    """Scores rows by how much one denoising auto-encoder likes them, and tells outliers from normal rows.
+    """Scores rows by how much one auto-encoder likes them, and tells outliers from normal rows.
 
-    The energy is a log-density up to a constant, smoothed by the noise of training.
+    The energy is a log-density up to a constant and a scale, smoothed by the temperatures of the memory or by the noise
+    of training.
 
     Parameters
     ----------
-    units : ``"mean"``, ``"covariance"`` or ``"mean-covariance"`` (one auto-encoder with both kinds of units); or a
-        function from the number of models, which is 1, the number of columns and a `torch.Generator` to hidden units.
+    units : ``"memory"``: the rows themselves are the hidden units (`energate.MemoryUnits`), and nothing is trained; of
+        the parameters below, the next three, ``scaling``, what sets the threshold, and the last ones matter.
+        ``"mean"``, ``"covariance"`` or ``"mean-covariance"`` (both kinds): a denoising auto-encoder is trained.  Or a
+        function from the number of models, which is 1, the number of columns and a `torch.Generator` to hidden units,
+        which are trained.
+    max_units : of a memory; of more rows, so many centres with counts are remembered.
+    column_weight : how much the energy of the columns, each alone, counts in a memory beside that of whole rows.  It
+        finds values that are rare whatever the rest of the row, also where anomalies among the rows given to `fit` are
+        like each other.  ``"auto"`` is 0.5, and 1 where ``contamination`` says that there are anomalies; 0: rows only.
+    forgetting : the share of its weight that a remembered row loses with every row that `partial_fit` brings; those
+        left with less than a thousandth leave the memory.
     n_hidden, n_factors : units and factors; ``"auto"`` follows the number of columns.
     activation : a name in `energate.ACTIVATIONS`.
     scaling : ``"standard"`` (real values; by the standard deviation, but at least an eighth of the range, and for
-        constant columns the median of the others), ``"unit"`` (to [0, 1], with sigmoid outputs; what lies beyond the
-        range of the rows given to `fit` counts as its end) or ``"none"``.
+        constant columns the median of the others; for a memory at least a fifth of the range), ``"unit"`` (to [0, 1],
+        for trained units with sigmoid outputs; what lies beyond the range of the rows given to `fit` then counts as its
+        end) or ``"none"``.
     noise, noise_level : the corruption of `energate.corrupt`.
     far_share : the share of training rows that get far more noise, up to 10 standard deviations of the data, and count
         for less in turn: it makes the model pull back what is far away.  Without it the energy of covariance units may
@@ -58,6 +78,7 @@ class EnergyScorer(
         or of those held out, whichever is lower.  A fraction in (0, 0.5]: that share of the rows given to `fit`.
     false_positive_rate : instead of ``contamination``, a fraction in (0, 1): the share of normal rows to be called
         outliers, at most.  It is set on the held-out rows; without them on the training rows, which is optimistic.
+        A memory needs none held out: it leaves each row (at most 2,000 of them) out in turn.
     device : ``"auto"``, ``"cpu"``, ``"cuda"``.
     random_state : an integer makes results repeatable.
     verbose : 1 prints a line per epoch.
@@ -68,13 +89,18 @@ class EnergyScorer(
     model_ : the `energate.Autoencoder`, with one model.
     scaler_ : what brings columns to the scale of ``model_``.
     offset_ : the energy below which a row is an outlier.
-    history_ : `energate.training.History`.
+    history_ : `energate.training.History`; empty for a memory.
+    n_units_ : the rows or centres of a memory; None for trained units.
     """
 
-    _FITTED = ("scaler_", "offset_")  # what is saved beside the model
+    _FITTED = ("scaler_", "n_units_", "offset_")  # what is saved beside the model
+    _ADDED = {3: ("column_weight", "forgetting", "max_units", "n_units_")}  # noqa: RUF012  by schema
 
-    units: str | UnitsBuilder = "mean-covariance"
+    units: str | UnitsBuilder = MEMORY
     _: KW_ONLY
+    max_units: int = 5000
+    column_weight: float | str = "auto"
+    forgetting: float = 0.0
     n_hidden: int | str = "auto"
     n_factors: int | str = "auto"
     activation: str = "sigmoid"
@@ -96,21 +122,85 @@ class EnergyScorer(
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> "EnergyScorer":  # noqa: ARG002
-        """Train the auto-encoder to reconstruct rows from noisy copies, and set the threshold; y is not used."""
+        """Remember the rows, or train the auto-encoder to restore them from noisy copies; set the threshold; no y."""
         self._check_parameters()
         X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
         self.__dict__.pop("offset_", None)  # it comes last: not fitted until then
         seed = edge.draw_seed(self.random_state)
+        if self.units == MEMORY:
+            self.scaler_ = DISTANCE_SCALINGS[self.scaling](X, np.ones(len(X)))
+            rows = torch.as_tensor(self.scaler_(X)).to(edge.resolve_device(self.device))
+            return self._remember(rows, torch.ones_like(rows[:, 0]), seed)
+        self.n_units_: int | None = None
         self.scaler_ = SCALINGS[self.scaling](X, np.ones(len(X)))
         self.model_ = self._build(torch.Generator().manual_seed(seed)).to(edge.resolve_device(self.device))
         train, held_out = edge.hold_out(self, len(X), seed)
         rows = torch.as_tensor(self.scaler_(X)).to(self.model_.a)
         self.history_: History = self._train(rows[train], None if held_out is None else rows[held_out], seed)
-        self.offset_ = self._threshold(X, X if held_out is None else X[held_out])
+        seen = self._score(X, self._energy)
+        unseen = seen if held_out is None else seen[held_out]
+        # Training rows are liked more than fresh ones, and those held out are few.
+        self.offset_ = self._threshold([seen, unseen], unseen, lambda: (seen, np.ones(len(seen))))
         return self
 
+    @available_if(_remembers)  # type: ignore[untyped-decorator]
+    @with_callbacks
+    def partial_fit(self, X: Any, y: Any = None) -> "EnergyScorer":
+        """Let rows join the memory, and others leave it, as ``forgetting`` says; temperatures and threshold follow.
+
+        The first call is a `fit`; the scale of the columns stays as it was then.
+        """
+        if not self.__sklearn_is_fitted__():
+            return self.fit(X, y)
+        self._check_parameters()
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        units = self.model_.groups[0]
+        assert isinstance(units, MemoryUnits)
+        weight = units.log_counts[0].exp() * (1 - self.forgetting) ** len(X)
+        kept = weight > FORGOTTEN
+        rows = torch.as_tensor(self.scaler_(X)).to(units.W)
+        del self.offset_  # it comes last: not fitted until then
+        return self._remember(
+            torch.cat([units.W[0, kept], rows]),
+            torch.cat([weight[kept], torch.ones_like(rows[:, 0])]),
+            edge.draw_seed(self.random_state),
+        )
+
+    def _remember(self, rows: Tensor, weight: Tensor, seed: int) -> "EnergyScorer":
+        """Make a memory of scaled rows (N, D) that count as ``weight`` (N,) says, and set the threshold."""
+        generator = torch.Generator().manual_seed(seed)
+        if not float(rows.abs().max()) < (furthest := edge.furthest(rows.dtype)):
+            raise InputError(
+                f"With scaling={self.scaling!r} a memory takes values below {furthest:.0e}; `X` reaches up to "
+                f"{float(rows.abs().max()):.1e}. Divide it by a number, or use scaling='standard'."
+            )
+        with reporting(self, 1, rows) as report:
+            gathered = gather(rows, weight, self.max_units, generator)
+            found = remember(gathered, draw_asked(gathered, generator), self._column_weight())
+            report.tell("remember", f"[remember] {len(rows)} rows as {len(gathered.W)} units")
+        self.model_, self.n_units_, self.history_ = found.model, len(gathered.W), History()
+        unseen = found.left_out.cpu().numpy()
+
+        def seen() -> tuple[Array, Array]:
+            with torch.no_grad():
+                return self._energy(rows).cpu().numpy(), weight.cpu().numpy()
+
+        self.offset_ = self._threshold([unseen], unseen, seen)
+        return self
+
+    def _column_weight(self) -> float:
+        if self.column_weight == "auto":
+            return 0.5 if self.contamination == "auto" else 1.0
+        return float(self.column_weight)
+
     def _check_parameters(self) -> None:
+        if not callable(self.units) and self.units not in (kinds := (MEMORY, *edge.UNIT_KINDS)):
+            raise InputError(f"`units` must be one of {', '.join(kinds)}, or a function; got {self.units!r}.")
         edge.check_options(self)
+        edge.whole_number(self, "max_units", 2)
+        edge.fraction_of(self, "forgetting")
+        if self.column_weight != "auto":
+            edge.at_least_0(self, "column_weight")
         if not 0 <= self.far_share <= 1:
             raise InputError(f"`far_share` must be between 0 and 1; got {self.far_share!r}.")
         share, rate = self.contamination, self.false_positive_rate
@@ -135,6 +225,9 @@ class EnergyScorer(
         return model
 
     def _untrained(self) -> Autoencoder:
+        if self.units == MEMORY:
+            assert self.n_units_ is not None
+            return blank(self.n_features_in_, self.n_units_, bool(self._column_weight()))
         return self._build(torch.Generator())
 
     def _train(self, train: Tensor, valid: Tensor | None, seed: int) -> History:
@@ -156,25 +249,32 @@ class EnergyScorer(
 
         return train_denoising(self, noisy, train, valid, seed, WANTED_STEPS, "cosine")
 
-    def _threshold(self, X: Array, normal: Array) -> float:
-        """The energy below which rows are outliers, from the rows given to `fit` and those of them held out."""
+    def _threshold(self, usual: list[Array], unseen: Array, seen: Callable[[], tuple[Array, Array]]) -> float:
+        """The energy below which rows are outliers.
+
+        From energies that show what is ``usual``, from those of rows ``unseen``, or from those of all rows that were
+        ``seen`` and what each of them counts.
+        """
         rate = self.false_positive_rate
         if rate is not None:
-            energies = np.sort(self._score(normal, self._energy))
+            energies = np.sort(unseen)
             # The k-th lowest of n: another normal row is below it with probability k / (n + 1).
             k = math.floor(rate * (len(energies) + 1) + 1e-9)
             if k == 0:
+                more = "" if self.units == MEMORY else " or `validation_fraction`"
                 raise InputError(
                     f"A `false_positive_rate` of {rate} takes at least {math.ceil(1 / rate) - 1} rows to be set on; "
-                    f"there are {len(energies)}. Give `fit` more rows, or raise the rate or `validation_fraction`."
+                    f"there are {len(energies)}. Give `fit` more rows, or raise the rate{more}."
                 )
             offset = energies[k - 1]
         elif self.contamination == "auto":
-            # Training rows are liked more than fresh ones, and those held out are few.
-            offset = min(_three_deviations_below(self._score(rows, self._energy)) for rows in (X, normal))
+            offset = min(_three_deviations_below(energies) for energies in usual)
         else:
-            energies = np.sort(self._score(X, self._energy))
-            offset = energies[math.floor(float(self.contamination) * len(energies) + 1e-9)]
+            energies, weight = seen()
+            order = np.argsort(energies, kind="stable")
+            below = np.cumsum(weight[order])
+            share = float(self.contamination) * below[-1] + 1e-9
+            offset = energies[order[min(int(np.searchsorted(below, share, side="right")), len(order) - 1)]]
         # Room for rounding, so that a row as good as the threshold is normal.
         return float(offset - 1000 * torch.finfo(self.model_.a.dtype).eps * (1 + abs(offset)))
 

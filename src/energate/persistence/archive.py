@@ -42,6 +42,7 @@ from energate.persistence import _store
 from energate.persistence._moved import new_names, renamed
 from energate.persistence._store import BASE, CONFIG, WEIGHTS
 from energate.tables import Columns
+from energate.units import HiddenUnits
 from energate.views import KINDS, view_of
 
 FORMAT = "energate model"
@@ -120,7 +121,7 @@ def load(
         kind = entry["estimator"]
         made = estimators()[kind]
         known = made().get_params(deep=False)
-        older = {name: encode(known[name], name) for name in added_after(made, config["schema"])}
+        older = {name: encode(known[name], name) for name in added_after(made, config["schema"]) if name in known}
         _same_names(path, f"parameters of {kind}", {*entry["parameters"], *older}, set(known), config)
         saved = {**older, **entry["parameters"], **({"device": str(device)} if "device" in known else {})}
         inner = inner_of(made)
@@ -141,7 +142,7 @@ def load(
         module = _build(model, f"The parameters in {path!s} build no model")
         _fill(module, tensors, entry["dtype"], path)
         # As after `fit`: double on the CPU, where it costs little, float on other devices.
-        double = place.type == "cpu" and not KINDS[made].single
+        double = (place.type == "cpu" and not KINDS[made].single) or _needs_double(module)
         model.model_ = module.to(place, torch.float64 if double else torch.float32)
         return model
 
@@ -266,6 +267,8 @@ def _fitted(name: str, value: Any, tensors: dict[str, Tensor]) -> Any:
 
 def _set_fitted(model: Any, fitted: dict[str, Any], tensors: dict[str, Tensor], path: Any, config: Any) -> None:
     known = {"n_features_in_", *model._FITTED}
+    older = dict.fromkeys({*added_after(type(model), config["schema"])} & known)
+    fitted = {**older, **fitted}
     later = {name: find for name, find in found_after(type(model), config["schema"]).items() if name not in fitted}
     _same_names(path, f"values of {type(model).__name__}", {*fitted, *later} - {"feature_names_in_"}, known, config)
     for name, value in fitted.items():
@@ -308,6 +311,10 @@ def _units(saved: Any, given: Any, path: Any) -> Any:
     if given is not None:
         raise InputError(f"{path!s} was fitted with units={saved!r}, not with a function. Leave `units` out.")
     return saved
+
+
+def _needs_double(module: nn.Module) -> bool:
+    return any(isinstance(part, HiddenUnits) and part.needs_double for part in module.modules())
 
 
 def _fill(module: nn.Module, tensors: dict[str, Tensor], dtype: str, path: Any) -> None:
@@ -435,7 +442,7 @@ def inner_of(kind: type) -> str | None:
 
 
 def added_after(kind: type, schema: int) -> list[str]:
-    """Parameters of an estimator that a later schema added: in older files they are at their defaults."""
+    """What a later schema added: in older files parameters are at their defaults, fitted values are None."""
     added: dict[int, tuple[str, ...]] = getattr(kind, "_ADDED", {})
     return [name for later, names in added.items() if schema < later for name in names]
 

@@ -6,7 +6,7 @@ scale s and biases B_k, log p(k|v) = s E_k(v) + B_k - s F(v), where
     F(v) = (1/s) log sum_k exp(s E_k(v) + B_k)        grad F = sum_k p(k|v) r_k(v) - v
 
 is itself the energy of an auto-encoder, whose reconstruction is the mean of the classes' by their probabilities.  It
-needs no labels, keeps the field a denoiser, and regularises: with it the trunk needs no dropout.
+needs no labels, ties the field to the rows, and regularises: with it the trunk needs no dropout.
 
 Every row is held out by at most one member.  What a member says of its held-out rows chooses its epoch, and what all
 of them say of theirs the one temperature of the classifier: no row is lost, and no energy is judged by rows that it
@@ -124,7 +124,6 @@ def _loss(
     mix = torch.as_tensor(how.generative_weight, dtype=rows.v.dtype, device=rows.v.device)
     generative, visible = bool((mix > 0).any()), model.autoencoders[0].visible
 
-    # Frequencies count in the biases from the first step on.
     def loss(batch: Tensor) -> Tensor:  # (C, B) -> (C,)
         v, weight = rows.v[batch], rows.weight[batch]  # (C, B, D), (C, B)
         logits = model.calibrated(model.part_energies(v))  # (C, B, K)

@@ -50,7 +50,8 @@ class EnergyScorerView(View):
 
     def about(self) -> dict[str, Any]:
         units = self.model.units if isinstance(self.model.units, str) else "a function"
-        return {"units": units, "scaling": self.model.scaling, "threshold": float(self.model.offset_)}
+        remembered = {} if self.model.n_units_ is None else {"remembered": self.model.n_units_}
+        return {"units": units, **remembered, "scaling": self.model.scaling, "threshold": float(self.model.offset_)}
 
     def commands(self) -> dict[str, Command]:
         return {
@@ -83,7 +84,7 @@ class EnergyScorerView(View):
         }
 
         def one_pass(v: Tensor) -> dict[str, Tensor]:
-            v = v.clamp(0, 1) if model.scaling == "unit" else v
+            v = v.clamp(0, 1) if autoencoder.visible.name == "sigmoid" else v
             return {name: compute[name](v) for name in wanted}
 
         found: dict[str, Any] = in_one_pass(X, model.scaler_, autoencoder.a, one_pass)
@@ -123,7 +124,7 @@ class ScorerGraph(nn.Module):
 
     def __init__(self, model: EnergyScorer) -> None:
         super().__init__()
-        self.scaling = Scaling(model.scaler_, model.scaling == "unit")
+        self.scaling = Scaling(model.scaler_, model.model_.visible.name == "sigmoid")
         self.model = copy.deepcopy(model.model_)
         self.register_buffer("threshold", torch.tensor(model.offset_, dtype=torch.float64))
         self.threshold: Tensor

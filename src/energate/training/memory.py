@@ -1,0 +1,247 @@
+"""Memories from rows: which rows or centres become units, at which temperatures, and how much each energy counts.
+
+Nothing is trained.  The likelihood of a row under a memory that leaves it out is known in closed form, so temperatures
+and thresholds need no rows held out.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from energate.autoencoder import Autoencoder
+from energate.memory import RATIO, ColumnMemoryUnits, MemoryUnits
+from energate.units import HiddenUnits
+
+N_TEMPERATURES = 3
+N_VALUES = 32  # of every column
+COLUMN_WIDTH = 1 / 4  # the root of a column memory's temperature, in standard deviations
+N_ASKED = 2000  # rows that are left out in turn; the likelihood takes half of them
+LADDER = range(-16, 9)  # log2 of the temperatures that are tried, by the mean variance of the columns
+SEEN_FOR_CENTRES, CENTRE_STEPS = 3, 3  # rows for each centre that k-means moves it by, and how often
+LEAST_EXPONENT = -80.0  # smaller ones count as this one: their powers are no numbers that processors are slow with
+TINY = 1e-300  # what counts for nothing, and has a logarithm
+BLOCK_VALUES = 2**18  # distances at once: 2 MiB of float64, on a GPU 64 times that
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Units W (M, D), and for how many rows each stands, (M,); the rows (N, D) themselves, and what each counts.
+
+    ``own`` (N,) says which unit a row went into.
+    """
+
+    W: Tensor
+    counts: Tensor
+    given: Tensor
+    weight: Tensor
+    own: Tensor
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """An auto-encoder of one model, and the energies of rows (n,) under it when each is left out in turn."""
+
+    model: Autoencoder
+    left_out: Tensor
+
+
+def gather(rows: Tensor, weight: Tensor, most: int, generator: torch.Generator) -> Rows:
+    """The rows (N, D) as units, or where there are more than ``most``, so many centres of them by k-means."""
+    if len(rows) <= most:
+        return Rows(rows, weight, rows, weight, torch.arange(len(rows), device=rows.device))
+    order = torch.randperm(len(rows), generator=generator).to(rows.device)
+    seen = order[: SEEN_FOR_CENTRES * most]
+    centres = rows[order[:most]].clone()
+    for _ in range(CENTRE_STEPS):
+        centres, _ = _means(rows[seen], weight[seen], centres, nearest(rows[seen], centres))
+    own = nearest(rows, centres)
+    centres, counts = _means(rows, weight, centres, own)
+    used = counts > 0
+    number = used.cumsum(0) - 1  # of each centre among those that have rows
+    return Rows(centres[used], counts[used], rows, weight, number[own])
+
+
+def _means(rows: Tensor, counts: Tensor, centres: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+    """Every centre in the middle of its rows, and the sum of their counts."""
+    sizes = torch.zeros_like(centres[:, 0]).index_add_(0, own, counts)
+    sums = torch.zeros_like(centres).index_add_(0, own, rows * counts.unsqueeze(1))
+    return torch.where(sizes.unsqueeze(1) > 0, sums / sizes.clamp(min=TINY).unsqueeze(1), centres), sizes
+
+
+def nearest(rows: Tensor, centres: Tensor) -> Tensor:
+    """The number of the centre that is nearest to each row."""
+    half = centres.square().sum(1) / 2
+    size = _block(centres)
+    return torch.cat([(part @ centres.T - half).argmax(1) for part in rows.split(size)])
+
+
+def draw_asked(rows: Rows, generator: torch.Generator) -> Tensor:
+    """The numbers of rows to leave out in turn: by their weight, of those that no other row went into a unit before."""
+    able = (rows.weight <= 1 + 1e-6).double().cpu()  # others stand for several rows, which cannot leave one by one
+    chances = able * rows.weight.double().cpu()
+    if bool((chances == chances[0]).all()):
+        order = torch.randperm(len(chances), generator=generator)
+        return order[:N_ASKED].to(rows.W.device)
+    keys = torch.rand(len(chances), generator=generator, dtype=torch.float64).log() / chances.clamp(min=TINY)
+    n_asked = min(N_ASKED, int((chances > 0).sum()))
+    return keys.topk(n_asked).indices.to(rows.W.device)  # without putting back, by weight
+
+
+def remember(rows: Rows, asked: Tensor, column_weight: float) -> Remembered:
+    """A memory of one model; ``asked`` are the numbers of the rows that are left out in turn.
+
+    Their likelihood chooses the lowest temperature.  Energies of several temperatures are divided by their
+    inter-quartile range over these rows and averaged, so that each has a say; then that average and, times
+    ``column_weight``, the energy of the columns in the same way.
+    """
+    variance = _variance(rows)
+    T = _temperature(_Asked.of(rows, asked[: (len(asked) + 1) // 2]), variance)
+    temperatures = [T * RATIO**j for j in range(N_TEMPERATURES)]
+    sums = _Asked.of(rows, asked).log_sums(temperatures)
+    energies = sums * sums.new_tensor(temperatures).unsqueeze(1)  # (J, n)
+    shares = torch.stack([1 / _spread(energy) for energy in energies])
+    shares = shares / shares.sum()
+    whole = shares @ energies  # (n,)
+    model = blank(rows.W.shape[1], len(rows.W), bool(column_weight)).to(rows.W)
+    units, *others = model.groups
+    assert isinstance(units, MemoryUnits)
+    if others:
+        columns = others[0]
+        assert isinstance(columns, ColumnMemoryUnits)
+        of_columns = _fill_columns(columns, rows, asked, variance)
+        weights = torch.stack([1 / _spread(whole), column_weight / _spread(of_columns)])
+        of_rows, rest = weights / weights.sum()
+        columns.log_share.data.fill_(math.log(rest))
+        shares, whole = shares * of_rows, of_rows * whole + rest * of_columns
+    units.remember(rows.W[None], rows.counts[None])
+    units.log_T.data.fill_(math.log(T))
+    units.log_share.data = shares.log()[None]
+    return Remembered(model, whole)
+
+
+def blank(width: int, n_units: int, columns: bool) -> Autoencoder:
+    """The auto-encoder of a memory of so many rows, perhaps with columns, before there is anything in it."""
+    generator = torch.Generator()  # what it draws is written over
+    groups: list[HiddenUnits] = [MemoryUnits(1, width, n_units, N_TEMPERATURES, generator)]
+    if columns:
+        groups.append(ColumnMemoryUnits(1, width, N_VALUES, generator))
+    return Autoencoder(groups).requires_grad_(False)
+
+
+def _variance(rows: Rows) -> float:
+    """The mean of the columns' variances."""
+    share = (rows.counts / rows.counts.sum()).unsqueeze(1)
+    return float((share * (rows.W - (share * rows.W).sum(0)).square()).sum(0).mean()) or 1.0
+
+
+def _spread(values: Tensor) -> Tensor:
+    """The inter-quartile range; where half of the values are equal, the standard deviation; 1 where all are."""
+    low, high = torch.quantile(values, values.new_tensor([0.25, 0.75]))
+    least = 1e-9 * (1 + values.abs().max())
+    if high - low > least:
+        return high - low
+    deviation = values.std(correction=0)
+    return deviation if deviation > least else torch.ones_like(deviation)
+
+
+# --- rows that are left out ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Rows to ask a memory about, each of which leaves its unit first."""
+
+    rows: Rows
+    v: Tensor  # (n, D)
+    own: Tensor  # (n,)
+    left: Tensor  # (n,): what its unit counts without it
+
+    @staticmethod
+    def of(rows: Rows, asked: Tensor) -> "_Asked":
+        own = rows.own[asked]
+        left = rows.counts[own] - rows.weight[asked]
+        return _Asked(rows, rows.given[asked], own, torch.where(left > 1e-6 * rows.counts[own], left, 0.0))
+
+    def log_sums(self, temperatures: list[float]) -> Tensor:
+        """The log of the sum of n_i exp(-|v - w_i|^2 / (2 T)): (T, n), of temperatures in rising order."""
+        W, size = self.rows.W, _block(self.rows.W)
+        half = W.square().sum(1) / 2
+        found = []
+        for start in range(0, len(self.v), size):
+            v, own, left = (part[start : start + size] for part in (self.v, self.own, self.left))
+            at = torch.arange(len(v), device=v.device)
+            u = v @ W.T - half  # (n, M)
+            alone = left == 0
+            u[at[alone], own[alone]] = -math.inf
+            top = u.amax(1, keepdim=True)
+            u -= top
+            weight = left / self.rows.counts[own] - 1  # what leaves, as a share of what is there
+            near = top.squeeze(1) - v.square().sum(1) / 2  # -distance^2 / 2 of the nearest
+            sums: list[Tensor] = []
+            term, last = u, math.inf
+            for T in reversed(temperatures):
+                # The square of a term of twice the temperature saves an exponential; three in a row lose no digits.
+                again = last == 2 * T and len(sums) % 4
+                term = term.square_() if again else torch.div(u, T).clamp_(min=LEAST_EXPONENT).exp_()
+                last = T
+                total = term @ self.rows.counts + weight * term[at, own] * self.rows.counts[own]
+                sums.append(torch.log(total) + near / T)
+            found.append(torch.stack(sums[::-1]))
+        return torch.cat(found, 1)
+
+
+def _temperature(asked: _Asked, variance: float) -> float:
+    """The temperature of the largest mean log-likelihood of rows that are left out: (D / 2) log T is its norm."""
+    tried = [variance * 2.0**step for step in LADDER]
+    log_T = torch.log(torch.tensor(tried, dtype=torch.float64))
+    mean = asked.log_sums(tried).mean(1).double().cpu() - asked.v.shape[1] / 2 * log_T
+    best = int(mean.argmax())
+    if not 0 < best < len(tried) - 1:
+        return tried[best]
+    # The top of the parabola through the best and its two neighbours.
+    before, at, after = (float(mean[best + step]) for step in (-1, 0, 1))
+    return tried[best] * 2.0 ** (0.5 * (before - after) / (before - 2 * at + after))
+
+
+# --- columns alone ---------------------------------------------------------------------------------------------------
+
+
+def _fill_columns(units: ColumnMemoryUnits, rows: Rows, asked: Tensor, variance: float) -> Tensor:
+    """Fill the memory of columns: means of the rows in bins of equal width.
+
+    Returns the energies of ``asked`` when each is left out of its bins: (n,).
+    """
+    low, high = rows.given.amin(0), rows.given.amax(0)
+    width = ((high - low) / N_VALUES).clamp(min=1e-12)
+
+    def bins(v: Tensor) -> Tensor:
+        return ((v - low) / width).long().clamp(0, N_VALUES - 1)  # (n, D)
+
+    sizes = low.new_zeros(len(low), N_VALUES)  # (D, B)
+    sums, size = torch.zeros_like(sizes), max(1, BLOCK_VALUES // len(low))
+    for v, weight in zip(rows.given.split(size), rows.weight.split(size), strict=True):
+        inside, counts = bins(v).T, weight.expand(len(low), -1)  # (D, n)
+        sizes.scatter_add_(1, inside, counts)
+        sums.scatter_add_(1, inside, counts * v.T)
+    full = sizes > 0
+    # A bin without rows gets the value of the last full one before it, and counts for nothing.
+    last = torch.where(full, torch.arange(N_VALUES, device=full.device), 0).cummax(1).values
+    values = (sums / sizes.clamp(min=TINY)).gather(1, last)
+    T = COLUMN_WIDTH**2 * variance
+    units.W.data, units.log_counts.data = values[None], sizes.clamp(min=TINY).log()[None]
+    units.log_T.data.fill_(math.log(T))
+    energies = []
+    for some in asked.split(max(1, BLOCK_VALUES // units.n_hidden)):
+        v, own = rows.given[some], bins(rows.given[some]).unsqueeze(-1)  # (n, D), (n, D, 1)
+        counts = sizes.expand(len(v), -1, -1).gather(2, own)
+        left = (counts - rows.weight[some, None, None]).clamp(min=TINY)
+        scaled = units.log_counts[0] - (v.unsqueeze(-1) - values).square() / (2 * T)  # (n, D, B)
+        energies.append(T * torch.logsumexp(scaled.scatter_add(2, own, torch.log(left / counts)), 2).sum(1))
+    return torch.cat(energies)
+
+
+def _block(W: Tensor) -> int:
+    """So many rows at once that their distances to W fit into a cache, on a GPU into a part of its memory."""
+    return max(16, BLOCK_VALUES * (64 if W.is_cuda else 1) // len(W))
