@@ -9,7 +9,7 @@ import torch
 from cases import D, K, M, random_model, random_rows
 from torch import Tensor
 
-from energate import EnergyClassifier, EnergyRefiner, LabelMLP
+from energate import EnergyClassifier, EnergyRefiner, EnergyScorer, LabelMLP, PairScorer
 from energate.autoencoder import Autoencoder
 from energate.training import History, captured, corrupt, minimise, row_batches
 from energate.training.captured import (
@@ -109,8 +109,9 @@ def test_the_losses_of_the_package_say_what_they_draw_from(monkeypatch) -> None:
     mean = EnergyClassifier("mean", pretrain_epochs=1, n_hidden=4, **quick).fit(X, y)
     labels = LabelMLP(n_hidden=4, **quick).fit(X, Y)
     refiners = [EnergyRefiner(labels, relation=relation, **quick).fit(X, Y) for relation in ("xy", "yy")]
-    histories = [*trunk.history_.values(), *mean.history_.values(), labels.history_, *(r.history_ for r in refiners)]
-    assert len(histories) == 6
+    others = [labels, *refiners, EnergyScorer("mean", **quick).fit(X), PairScorer(**quick).fit(X, X)]
+    histories = [*trunk.history_.values(), *mean.history_.values(), *(other.history_ for other in others)]
+    assert len(histories) == 8
     assert {history.why_eager for history in histories} == {"the parameters are not on one CUDA device"}
 
 

@@ -151,9 +151,8 @@ class PairScorer(Estimator):
 
     def _train(self, train: Tensor, valid: Tensor | None, seed: int) -> History:
         arrange, n_x = PAIR_RELATIONS[self.relation].arrange, self.n_features_in_
-        generator = torch.Generator(train.device).manual_seed(seed)
 
-        def noisy(pairs: Tensor) -> Denoised:
+        def noisy(pairs: Tensor, generator: torch.Generator) -> Denoised:
             v, c = arrange(pairs[:, :n_x], pairs[:, n_x:])
             return v, c, corrupt(v, self.noise, self.noise_level, generator), torch.ones_like(v[:, 0])
 

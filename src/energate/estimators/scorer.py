@@ -231,11 +231,10 @@ class EnergyScorer(
         return self._build(torch.Generator())
 
     def _train(self, train: Tensor, valid: Tensor | None, seed: int) -> History:
-        generator = torch.Generator(train.device).manual_seed(seed)
         sigmoid = self.model_.visible.name == "sigmoid"
         far = 0.0 if sigmoid else FAR * max(float(train.std(0).max()), self.noise_level)
 
-        def noisy(v: Tensor) -> Denoised:
+        def noisy(v: Tensor, generator: torch.Generator) -> Denoised:
             seen = corrupt(v, self.noise, self.noise_level, generator)
             if not far * self.far_share:
                 return v, None, seen, torch.ones_like(v[:, 0])
@@ -321,7 +320,7 @@ def _three_deviations_below(energies: Array) -> float:
 
 def train_denoising(
     estimator: Any,
-    noisy: Callable[[Tensor], Denoised],
+    noisy: Callable[[Tensor, torch.Generator], Denoised],
     train: Tensor,
     valid: Tensor | None,
     seed: int,
@@ -333,8 +332,9 @@ def train_denoising(
     ``wanted`` steps are taken by ``max_epochs="auto"``, in so many epochs at most.
     """
     model, validate = estimator.model_, None
+    draws = torch.Generator(train.device).manual_seed(seed)
     if valid is not None:  # always under the same noise
-        parts, size = noisy(valid), edge.ROWS_PER_CHUNK
+        parts, size = noisy(valid, draws), edge.ROWS_PER_CHUNK
         slices = [slice(start, start + size) for start in range(0, len(valid), size)]
         chunks = [[None if part is None else part[some] for part in parts] for some in slices]
 
@@ -342,7 +342,7 @@ def train_denoising(
             return torch.cat([weight * model.loss(v, c, seen=seen) for v, c, seen, weight in chunks], -1).mean()
 
     def loss(batch: Tensor) -> Tensor:
-        v, c, seen, weight = noisy(train[batch])
+        v, c, seen, weight = noisy(train[batch], draws)
         return (weight * model.loss(v, c, seen=seen)).mean()
 
     n_steps = math.ceil(len(train) / max(1, estimator.batch_size))
@@ -351,6 +351,6 @@ def train_denoising(
     stage = Stage("denoise", epochs, *rates, schedule=schedule, patience=patience)
     batches = row_batches(len(train), estimator.batch_size, seed, train.device)
     with reporting(estimator, epochs, train) as report:
-        history = stage.run(loss, model.parameters(), batches, validate, report)
+        history = stage.run(loss, model.parameters(), batches, validate, report, [draws])
     edge.settle(model)
     return history
