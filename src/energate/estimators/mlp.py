@@ -251,7 +251,7 @@ class LabelMLP(LabelsMixin, Estimator):
         stage = Stage("train", epochs, *how)
         batches = member_batches(self.n_members, len(rows), self.batch_size, seed, device)
         with reporting(self, epochs, *train) as report:
-            self.history_: History = stage.run(loss, groups, batches, validate, report)
+            self.history_: History = stage.run(loss, groups, batches, validate, report, [noise])
         edge.settle(networks)
 
     # --- scoring -----------------------------------------------------------------------------------

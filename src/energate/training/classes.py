@@ -278,7 +278,8 @@ def pretrain(
     With validation rows the epoch with the best calibrated log-loss is kept: more than the reconstruction, the contrast
     between classes says when to stop.
     """
-    noisy = _noise(model, rows, training, training.seed)
+    draws = torch.Generator(rows.v.device).manual_seed(training.seed)
+    noisy = _noise(model, rows, training, draws)
 
     def loss(batch: Tensor) -> Tensor:  # (K, B) -> (C,)
         v = rows.v[batch].repeat(model.n_members, 1, 1)  # (C * K, B, D)
@@ -289,7 +290,8 @@ def pretrain(
 
     stage, validate = training.stage("pretrain", "constant"), _validation(model, valid, training.learn_scale)
     parameters = [parameter for part in model.autoencoders for parameter in part.parameters()]
-    return stage.run(loss, parameters, _batches(model, rows, training, PRETRAIN_ROWS), validate, listener)
+    batches = _batches(model, rows, training, PRETRAIN_ROWS)
+    return stage.run(loss, parameters, batches, validate, listener, generators=[draws])
 
 
 def fine_tune(
@@ -315,9 +317,10 @@ def fine_tune(
             model.B.mul_((start_scale / model.beta.mean(1, keepdim=True)).clamp(max=1))
             model.beta.fill_(start_scale)
     stage, validate = training.stage("fine-tune", "cosine"), _validation(model, valid, scale)
-    loss = _hybrid_loss(model, rows, training, generative_weight)
+    draws = torch.Generator(rows.v.device).manual_seed(training.seed + 1)
+    loss = _hybrid_loss(model, rows, training, generative_weight, draws)
     batches = _batches(model, rows, training, FINE_TUNE_ROWS)
-    history = stage.run(loss, model.parameters(), batches, validate, listener)
+    history = stage.run(loss, model.parameters(), batches, validate, listener, generators=[draws])
     if loss_before is not None and history.best is not None:
         worse = (history.best.reshape(-1) > loss_before).to(model.B.device)
         with torch.no_grad():
@@ -328,9 +331,13 @@ def fine_tune(
 
 
 def _hybrid_loss(
-    model: ClassEnergies, rows: LabelledRows, training: Training, generative_weight: float | Tensor
+    model: ClassEnergies,
+    rows: LabelledRows,
+    training: Training,
+    generative_weight: float | Tensor,
+    generator: torch.Generator,
 ) -> Callable[[Tensor], Tensor]:
-    noisy = _noise(model, rows, training, training.seed + 1)
+    noisy = _noise(model, rows, training, generator)
     n_members, n_classes, width = model.n_members, model.n_classes, rows.v.shape[1]
     classes = torch.arange(n_classes, device=rows.v.device)
     share = torch.bincount(rows.labels, minlength=n_classes).to(rows.v)
@@ -360,8 +367,9 @@ def _hybrid_loss(
     return loss
 
 
-def _noise(model: ClassEnergies, rows: LabelledRows, training: Training, seed: int) -> Callable[[Tensor], Tensor]:
-    generator = torch.Generator(rows.v.device).manual_seed(seed)
+def _noise(
+    model: ClassEnergies, rows: LabelledRows, training: Training, generator: torch.Generator
+) -> Callable[[Tensor], Tensor]:
     level = torch.as_tensor(training.noise_level, dtype=rows.v.dtype, device=rows.v.device)
     if level.ndim:
         level = level.repeat_interleave(model.n_classes)  # (C * K,)

@@ -151,7 +151,8 @@ def train_denoising(
     def validate() -> Tensor:  # always under the same noise
         return losses(valid, torch.Generator(valid.Y.device).manual_seed(training.seed))
 
-    return training.stage.run(loss, model.parameters(), training.batches(rows), validate, training.listener)
+    how = training.batches(rows), validate, training.listener
+    return training.stage.run(loss, model.parameters(), *how, generators=[draws])
 
 
 def ascend(model: Autoencoder, t: Tensor, x: Tensor, steps: Sequence[int]) -> list[Tensor]:
@@ -533,7 +534,9 @@ def train_sets(
     others = [parameter for parameter in model.parameters() if all(parameter is not matrix for matrix in matrices)]
     others += [mix] if objective == "hamming" else []
     groups: list[dict[str, Any]] = [{"params": matrices}, {"params": others, "weight_decay": 0.0}]
-    return training.stage.run(loss, groups, training.batches(rows), validate, training.listener)
+    # Nothing is drawn; but sampled label vectors are as many as they are, which no captured step can know.
+    draws = None if len(sets.Y) > SAMPLED else ()
+    return training.stage.run(loss, groups, training.batches(rows), validate, training.listener, generators=draws)
 
 
 # --- the two ways to refine ---------------------------------------------------------------------------------------

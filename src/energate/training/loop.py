@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from energate.errors import InputError
+from energate.training.captured import Steps, plan_steps
 from energate.training.steps import OPTIMIZERS, Optimiser
 
 Batches = Callable[[int], Sequence[Tensor]]
@@ -36,6 +37,14 @@ def _cosine(progress: float) -> float:
 SCHEDULES: dict[str, Schedule] = {"constant": _constant, "cosine": _cosine}
 
 
+def _as_schedule(schedule: str | Schedule) -> Schedule:
+    if callable(schedule):
+        return schedule
+    if schedule not in SCHEDULES:
+        raise InputError(f"`schedule` must be a function or one of {', '.join(SCHEDULES)}; got {schedule!r}.")
+    return SCHEDULES[schedule]
+
+
 @dataclass
 class History:
     """What happened: one entry per epoch; () or (K,) tensors on the CPU.
@@ -50,6 +59,8 @@ class History:
     best: Tensor | None = None
     diverged: Tensor | None = None  # which models stopped because a loss or a weight was no longer finite
     n_steps: int = 0
+    n_replayed: int = 0  # of the steps, those from a CUDA graph
+    why_eager: str = ""  # why the others, but for the first, are not
     seconds: float = 0.0
 
 
@@ -79,6 +90,8 @@ def minimise(
     patience: int | None = None,
     callback: Callable[[Progress], bool | None] | None = None,
     on_divergence: str = "raise",
+    generators: Sequence[torch.Generator] | None = None,
+    capture: bool | None = None,
 ) -> History:
     """Minimise a loss over minibatches; the parameters are changed in place.
 
@@ -100,25 +113,25 @@ def minimise(
     on_divergence : ``"raise"``, or ``"keep"`` to let the other models go on: a model whose loss or
         weights are no longer finite keeps its best weights (without ``validate``, its last finite ones) and is
         named in ``History.diverged``.
+    generators : all that the loss draws from, perhaps none.  Giving them says that the loss is a function of its batch,
+        the parameters and these draws alone, so that on a GPU a step may be captured as a CUDA graph and replayed.
+    capture : whether to do that, where it is possible; by default, where it pays.
     """
     _check_options(epochs, validate is not None, validate_every, patience, on_divergence)
-    if not callable(schedule) and schedule not in SCHEDULES:
-        raise InputError(f"`schedule` must be a function or one of {', '.join(SCHEDULES)}; got {schedule!r}.")
+    factor = _as_schedule(schedule)
     stepper = Stepper(parameters, optimizer, learning_rate, momentum, weight_decay)
-    factor = schedule if callable(schedule) else SCHEDULES[schedule]
     keeper = Keeper(stepper.tensors) if validate is not None or on_divergence == "keep" else None
+    take = _Eager(loss, stepper)
+    step = Steps(take)
     history, began = History(), time.perf_counter()
     for epoch in range(1, epochs + 1):
         steps = batches(epoch - 1)
+        if epoch == 1:
+            step = plan_steps(take, capture, generators, stepper.tensors, steps, epochs * len(steps))
         total: Tensor | None = None
         for i, batch in enumerate(steps):
-            losses = loss(batch)
-            if history.n_steps == 0:
-                _check_first(losses)
-            stepper.zero_grad()
-            losses.sum().backward()
-            stepper.step(factor((epoch - 1 + i / len(steps)) / epochs))
-            total = losses.detach() if total is None else total + losses.detach()
+            losses = step(batch, factor((epoch - 1 + i / len(steps)) / epochs))
+            total = losses.clone() if total is None else total + losses
             history.n_steps += 1
         if total is None:
             raise InputError("`batches` gave an epoch without a batch; give it at least one row.")
@@ -152,6 +165,9 @@ def minimise(
         history.diverged = keeper.diverged.cpu()
         if validate is not None:
             history.best, history.best_epoch = keeper.values.cpu(), keeper.epoch.cpu()
+    history.n_replayed, history.why_eager = step.n_replayed, step.why_eager
+    if step.n_replayed:
+        stepper.zero_grad()  # gradients lie in the memory of a graph, and would keep it
     history.seconds = time.perf_counter() - began
     return history
 
@@ -216,9 +232,10 @@ class Stage:
         batches: Batches,
         validate: Callable[[], Tensor] | None = None,
         listener: Listener | None = None,
+        generators: Sequence[torch.Generator] | None = None,
     ) -> History:
-        """Minimise the loss, and tell the listener of every epoch."""
-        how = {**vars(self), "patience": None if validate is None else self.patience}
+        """Minimise the loss, and tell the listener of every epoch; ``generators`` as in `minimise`."""
+        how = {**vars(self), "patience": None if validate is None else self.patience, "generators": generators}
         del how["name"]
         callback = None if listener is None else partial(listener, self.name)
         return minimise(loss, parameters, batches, validate=validate, callback=callback, **how)
@@ -310,6 +327,23 @@ class Stepper:
         """One step, with all learning rates multiplied by ``factor``."""
         for group in self.groups:
             group.step(factor)
+
+
+class _Eager:
+    """One step after the other: the losses of a batch, their gradients, and what the stepper makes of them."""
+
+    def __init__(self, loss: Callable[[Tensor], Tensor], stepper: Stepper) -> None:
+        self.loss, self.stepper, self.begun = loss, stepper, False
+
+    def __call__(self, batch: Tensor, factor: float | Tensor) -> Tensor:
+        losses = self.loss(batch)
+        if not self.begun:
+            _check_first(losses)
+        self.begun = True
+        self.stepper.zero_grad()
+        losses.sum().backward()
+        self.stepper.step(factor)
+        return losses.detach()
 
 
 class Keeper:
@@ -474,7 +508,11 @@ def corrupt(v: Tensor, kind: str, level: float | Tensor, generator: torch.Genera
     """
     if kind not in NOISE:
         raise InputError(f"`kind` must be one of {', '.join(NOISE)}; got {kind!r}.")
-    levels = torch.as_tensor(level, dtype=v.dtype, device=v.device)
+    # A number is written where v is, by a kernel: to copy it there would wait for the device.
+    if isinstance(level, int | float):
+        levels = v.new_full((), level)
+    else:
+        levels = torch.as_tensor(level, dtype=v.dtype, device=v.device)
     if levels.ndim:
         levels = levels.view(-1, 1, 1)
         if v.ndim == 3 and len(levels) != len(v):

@@ -96,7 +96,9 @@ def train_trunk(
         return _of_members(held_out.losses(model))
 
     check = None if held_out is None else validate
-    history = stage.run(_loss(model, rows, how), _groups(model, how), batches, check, listener)
+    draws = torch.Generator(rows.v.device).manual_seed(how.seed)
+    loss = _loss(model, rows, how, draws)
+    history = stage.run(loss, _groups(model, how), batches, check, listener, generators=[draws])
     if held_out is not None:
         _set_temperature(model, held_out)
     return history, held_out
@@ -116,8 +118,9 @@ def reconstruct_together(model: ClassEnergies, v: Tensor) -> Tensor:
     return part.energies_and_mixture(v, posterior)[1]
 
 
-def _loss(model: ClassEnergies, rows: LabelledRows, how: TrunkTraining) -> Callable[[Tensor], Tensor]:
-    generator = torch.Generator(rows.v.device).manual_seed(how.seed)
+def _loss(
+    model: ClassEnergies, rows: LabelledRows, how: TrunkTraining, generator: torch.Generator
+) -> Callable[[Tensor], Tensor]:
     mix = torch.as_tensor(how.generative_weight, dtype=rows.v.dtype, device=rows.v.device)
     generative, visible = bool((mix > 0).any()), model.autoencoders[0].visible
 
