@@ -90,6 +90,8 @@ class TrunkUnits(HiddenUnits):
         self.n_members, self.n_waves = n_members, n_waves if waves else 0
         self.register_buffer("waves", torch.tensor(waves if self.n_waves else [], dtype=torch.long), persistent=False)
         self.waves: Tensor
+        self.register_buffer("waved", self.waves.repeat_interleave(self.n_waves), persistent=False)
+        self.waved: Tensor  # (J * P,): the column of every wave
         n_inputs = n_visible + len(self.waves) * self.n_waves
         self.s = nn.Parameter(torch.ones(n_members, n_visible))
         if self.n_waves:
@@ -117,8 +119,7 @@ class TrunkUnits(HiddenUnits):
     # --- forwards ----------------------------------------------------------------------------------
 
     def preactivation(self, v: Tensor, c: Tensor | None) -> tuple[Tensor, Passed]:
-        rows = self._by_member(v)  # (C, N or K * N, D)
-        z, angles = self._inputs(rows)
+        z, angles = self._inputs(v)  # (C, N or K * N, D + J * P)
         layers = []
         for layer in self.trunk:
             layers.append(layer(z))
@@ -144,14 +145,15 @@ class TrunkUnits(HiddenUnits):
         W_u, b_u = (each.unflatten(0, (self.n_members, -1)) for each in (self.W_u, self.b_u))
         return W_u.flatten(1, 2), b_u.flatten(1)
 
-    def _inputs(self, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+    def _inputs(self, v: Tensor) -> tuple[Tensor, Tensor | None]:
         """What enters the trunk, and the angles of the waves."""
-        scaled = rows * self.s.unsqueeze(1)
+        scaled = self._by_member(v) * self.s.unsqueeze(1)
         if not self.n_waves:
             return scaled, None
-        waved = rows[..., self.waves].unsqueeze(-1)
-        angles = torch.addcmul(self.t.unsqueeze(1), waved, self.f.unsqueeze(1))  # (C, N, J, P)
-        return torch.cat([scaled, torch.cos(angles).flatten(2)], -1), angles
+        # A column is repeated for its waves while members still share the rows: broadcasting it would be slower.
+        columns = self._by_member(v.index_select(-1, self.waved))
+        angles = torch.addcmul(self.t.flatten(1).unsqueeze(1), columns, self.f.flatten(1).unsqueeze(1))  # (C, N, J * P)
+        return torch.cat([scaled, torch.cos(angles)], -1), angles.unflatten(-1, self.f.shape[1:])
 
     # --- backwards ---------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from torch import nn
 
 from energate import Autoencoder, EnergyClassifier, InputError, MeanUnits, NetworkUnits, check_conservative
+from energate.estimators.classifier import QUICK_ROWS
 from energate.training.classes import (
     SHARP_MEMBER,
     SHARP_RATE,
@@ -192,6 +193,19 @@ def test_only_the_sharp_member_learns_faster_unless_told_otherwise() -> None:
     assert sharp_rates(0.01, 4).tolist() == pytest.approx([0.01, 0.01 * SHARP_RATE, 0.01, 0.01])
     given = torch.tensor([0.1, 0.2, 0.3, 0.4])
     assert sharp_rates(given, 4) is given
+
+
+@pytest.mark.parametrize("kind", ["trunk", "mean", "mean-covariance"])
+@pytest.mark.parametrize("scaling", ["auto", "unit"])
+def test_many_rows_have_the_classes_that_are_most_probable(kind, scaling) -> None:
+    """From `QUICK_ROWS` on `predict` looks in single precision first."""
+    X, y = blobs()
+    model = EnergyClassifier(kind, scaling=scaling, **QUICK).fit(X, y)
+    many = np.random.RandomState(0).normal(X.mean(0), 3 * X.std(0), (2 * QUICK_ROWS, X.shape[1]))
+    many[:10] *= 1e30
+    predicted = model.predict(many)
+    np.testing.assert_array_equal(predicted, model.classes_[model.predict_log_proba(many).argmax(1)])
+    np.testing.assert_array_equal(predicted[:20], model.predict(many[:20]))
 
 
 def test_rows_far_from_all_classes_are_rejected() -> None:

@@ -20,6 +20,7 @@ from energate.training.classes import (
     FINE_TUNE_SCALE,
     ClassEnergies,
     LabelledRows,
+    Likeliest,
     Stages,
     Training,
     find_biases,
@@ -70,6 +71,21 @@ def test_a_member_alone_gives_what_it_gives_among_others() -> None:
     own = torch.stack([v + c for c in range(4)])  # rows of each member's own
     apart = torch.stack([model.member(c).logits(own[c]) for c in range(4)])
     torch.testing.assert_close(model.calibrated(model.part_energies(own)), apart)
+
+
+def test_the_likeliest_class_is_that_of_double_precision() -> None:
+    """Also where single precision cannot tell two classes apart, and where it overflows."""
+    model, v = perturbed(energies(2)), rows().v
+    v = torch.cat([v, 1e8 * v[:20], 1e20 * v[:20]])
+    with torch.no_grad():
+        for parameter in (parameter for part in model.autoencoders for parameter in part.parameters()):
+            parameter[1::K] = parameter[0::K]  # class 1 is class 0, but for a little
+        model.B[:, 1] = model.B[:, 0] + 1e-9
+        wanted = model.logits(v).argmax(1)
+        single = model.logits(v[:120]).float().argmax(1)
+        assert (wanted[:120] == 1).any()
+        assert (single != wanted[:120]).any()  # a negative control
+        assert torch.equal(Likeliest(model)(v), wanted)
 
 
 def test_the_energy_of_an_ensemble_is_exact_again() -> None:

@@ -19,9 +19,10 @@ from energate.estimators.frames import FROM_DTYPE, CellsMixin
 from energate.estimators.kinds import kind_of
 from energate.estimators.progress import reporting, with_callbacks
 from energate.training import History
-from energate.training.classes import FINE_TUNE_SCALE, ClassEnergies, LabelledRows
+from energate.training.classes import FINE_TUNE_SCALE, ClassEnergies, LabelledRows, Likeliest
 
 Numbers = float | Sequence[float]
+QUICK_ROWS = 1000  # from so many on, `predict` looks in single precision first
 #: what may differ between members: each a number, or one for every member
 PER_MEMBER = (
     "learning_rate",
@@ -253,11 +254,12 @@ class EnergyClassifier(
     # --- scoring -----------------------------------------------------------------------------------
 
     def _score(self, X: Any, score: Callable[[ClassEnergies, Tensor], Tensor]) -> Array:
-        X = self._cells(X)
-        model = self.model_
+        return self._of_rows(self._cells(X), partial(score, self.model_))
+
+    def _of_rows(self, X: Array, score: Callable[[Tensor], Tensor]) -> Array:
         # With sigmoid outputs the energy ends at 0 and 1.
-        inside = (lambda v: score(model, v.clamp(0, 1))) if self.scaling == "unit" else partial(score, model)
-        return in_chunks(X, self._scaled, model.B, inside)
+        inside = (lambda v: score(v.clamp(0, 1))) if self.scaling == "unit" else score
+        return in_chunks(X, self._scaled, self.model_.B, inside)
 
     def _logits(self, X: Any) -> Array:
         return self._score(X, ClassEnergies.logits)
@@ -288,8 +290,10 @@ class EnergyClassifier(
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each row."""
-        best = self._logits(X).argmax(axis=1)
-        return self.classes_[best]
+        X = self._cells(X)
+        quick = len(X) >= QUICK_ROWS and self.model_.B.dtype == torch.float64
+        score = Likeliest(self.model_) if quick else lambda v: self.model_.logits(v).argmax(1)
+        return self.classes_[self._of_rows(X, score).astype(np.int64)]
 
     def transform(self, X: Any) -> Array:
         """Hidden units of all classes, side by side: (n, K * M)."""
