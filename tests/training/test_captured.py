@@ -270,7 +270,7 @@ def test_replays_draw_new_noise_and_leave_the_generator_where_eager_steps_do() -
 def test_a_loss_that_reads_values_back_stays_eager() -> None:
     problem = Problem("cuda")
     expected = problem.train(capture=False)
-    model, history = problem.train(reads=lambda losses: float(losses.sum()), capture=True)
+    model, history = problem.train(reads=lambda losses: float(losses.detach().sum()), capture=True)
     assert "waits for the device" in history.why_eager
     assert history.n_replayed == 0
     assert_same((model, history), expected, 1e-6)
