@@ -92,7 +92,7 @@ follows, keeps = EnergyScorer(forgetting=0.01, random_state=0), EnergyScorer(ran
 share = {"forgetting=0.01": [], "forgetting=0": []}
 for step in range(20):
     rows = rng.normal(size=(100, 4)) + 0.4 * step
-    for (name, shares), model in zip(share.items(), (follows, keeps), strict=True):
+    for shares, model in zip(share.values(), (follows, keeps), strict=True):
         model.partial_fit(rows)
         shares.append((model.predict(rng.normal(size=(200, 4))) == -1).mean())  # rows of the first step
 figure, ax = plt.subplots(figsize=(6, 3))
