@@ -73,8 +73,8 @@ def why_eager(
         return "the parameters are not on one CUDA device"
     if not all(isinstance(batch, Tensor) and batch.device in devices for batch in batches):
         return "the batches are not tensors on the device of the parameters"
-    here = {torch.empty(0, device=generator.device).device for generator in generators}  # "cuda" is one of them
-    if not here <= devices:
+    # A generator of "cuda" is one of the current device, and does not tell its number.
+    if not all(generator.device in {*devices, torch.device("cuda")} for generator in generators):
         return "the loss draws on another device"
     if capture is None and n_steps < LEAST_STEPS:
         return f"{n_steps} steps are too few for it to pay"
