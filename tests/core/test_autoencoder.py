@@ -146,6 +146,8 @@ def test_scoring_in_chunks_changes_nothing(case: UnitsCase, own: bool, monkeypat
     whole = model.energy(v, c), model.relative_energy(v, c)
     monkeypatch.setattr(energate.autoencoder, "CHUNK_VALUES", 1)
     monkeypatch.setattr(energate.autoencoder, "NETWORK_ROWS", 256)
+    n_hidden = sum(group.n_hidden for group in model.groups)
+    monkeypatch.setattr(energate.autoencoder, "MEMORY_VALUES", 256 * K * n_hidden)
     scored = []
     formula = model._relative_energy
     monkeypatch.setattr(model, "_relative_energy", lambda v, c: scored.append(v.shape[-2]) or formula(v, c))

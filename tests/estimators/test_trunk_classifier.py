@@ -14,7 +14,7 @@ from test_classifier import NOT_REPEATED_ROWS, over_sure
 
 from energate import EnergyClassifier, load, save
 from energate.errors import InputError
-from energate.estimators.edge import SCALINGS
+from energate.estimators.edge import TABLE_SCALINGS
 from energate.export import export_onnx
 from energate.training.trunk import reconstruct_together
 from energate.tuning import search
@@ -173,7 +173,7 @@ def test_robust_columns_come_back(factor: float) -> None:
     X = factor * np.stack(
         [random.standard_cauchy(50), random.randint(0, 2, 50), np.full(50, 3.0), [0.0] * 40 + [1.0, 2.0] * 5], 1
     )
-    scaler = SCALINGS["robust"](X, np.ones(50))
+    scaler = TABLE_SCALINGS["robust"](X, np.ones(50))
     v = scaler(X)
     assert scaler.soft is not None
     assert scaler.soft.tolist() == [True, False, False, True]

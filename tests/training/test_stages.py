@@ -255,26 +255,28 @@ def test_many_rows_leave_more_than_one_member() -> None:
 def test_a_sequence_of_generative_weights_is_an_ensemble() -> None:
     X, y = load_iris(return_X_y=True)
     quick = {"n_hidden": 8, "n_factors": 8, "pretrain_epochs": 5, "max_epochs": 60, "random_state": 0}
-    model = EnergyClassifier(generative_weight=[0.0, 0.1, 0.0], learning_rate=[1e-3, 3e-3, 1e-2], **quick).fit(X, y)
+    model = EnergyClassifier(
+        "mean-covariance", generative_weight=[0.0, 0.1, 0.0], learning_rate=[1e-3, 3e-3, 1e-2], **quick
+    ).fit(X, y)
     assert model.model_.n_members == 3
     assert model.generative_weights_.tolist() == [0.0, 0.1, 0.0]
     assert model.transform(X[:5]).shape == (5, 3 * 3 * 16)
     assert len(model.get_feature_names_out()) == 3 * 3 * 16
     assert model.score(X, y) > 0.9
-    single = EnergyClassifier(generative_weight=0.1, **quick).fit(X, y)
+    single = EnergyClassifier("mean-covariance", generative_weight=0.1, **quick).fit(X, y)
     assert single.model_.n_members == 1
     with pytest.raises(InputError, match="one for each of the 3 members"):
-        EnergyClassifier(generative_weight=[0, 0, 0], noise_level=[0.1, 0.2], **quick).fit(X, y)
+        EnergyClassifier("mean-covariance", generative_weight=[0, 0, 0], noise_level=[0.1, 0.2], **quick).fit(X, y)
     for bad in ([], -1.0, [0.1, -0.1], "some"):
         with pytest.raises(InputError, match="`generative_weight` must be"):
-            EnergyClassifier(generative_weight=bad, **quick).fit(X, y)
+            EnergyClassifier("mean-covariance", generative_weight=bad, **quick).fit(X, y)
 
 
 def test_the_automatic_members_follow_the_size_of_the_data() -> None:
     X = np.random.default_rng(0).normal(size=(40, 3))
     y = np.arange(40) % 2
     quick = {"n_hidden": 4, "n_factors": 4, "pretrain_epochs": 1, "max_epochs": 1}
-    assert EnergyClassifier(**quick).fit(X, y).generative_weights_.tolist() == [0.0, 0.0, 0.03, 0.1]
+    assert EnergyClassifier("mean-covariance", **quick).fit(X, y).generative_weights_.tolist() == [0.0, 0.0, 0.03, 0.1]
     wide = np.random.default_rng(0).normal(size=(40, 30_000))
     assert EnergyClassifier("mean", **quick).fit(wide, y).generative_weights_.tolist() == [0.1]
     own = EnergyClassifier(lambda k, d, g: MeanUnits(k, d, 4, generator=g), **quick).fit(X, y)
@@ -284,7 +286,9 @@ def test_the_automatic_members_follow_the_size_of_the_data() -> None:
 @pytest.mark.parametrize("reading", ["sum", "shared"])
 def test_members_stay_conservative_through_all_stages(reading) -> None:
     X, y = load_iris(return_X_y=True)
-    model = EnergyClassifier(reading=reading, n_hidden=8, n_factors=8, max_epochs=10, random_state=0).fit(X, y)
+    model = EnergyClassifier(
+        "mean-covariance", reading=reading, n_hidden=8, n_factors=8, max_epochs=10, random_state=0
+    ).fit(X, y)
     assert model.model_.n_members == 4
     for part in model.model_.autoencoders:
         assert check_conservative(part, torch.as_tensor(model.scaler_(X[:20]))).gradient_error < 1e-10

@@ -86,8 +86,9 @@ def test_the_best_estimator_has_the_best_value_and_can_be_saved(sampler, tmp_pat
 
 def test_a_program_of_one_is_fit() -> None:
     X, y = blobs(400)  # enough for `fit` to hold rows out as the search does
-    model = quick(generative_weight=0.2, weight_decay=1e-3).fit(X, y)
-    found = search(quick(generative_weight=0.2, weight_decay=1e-3), X, y, RATES, n_trials=1).best_estimator
+    given = {"generative_weight": 0.2, "weight_decay": 1e-3, "learning_rate": 3e-3, "noise_level": 0.3}
+    model = quick(**given).fit(X, y)
+    found = search(quick(**given), X, y, RATES, n_trials=1).best_estimator
     np.testing.assert_allclose(found.predict_proba(X), model.predict_proba(X), rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(found.liking_, model.liking_, rtol=1e-7, atol=1e-9)
     assert vars(found).keys() == vars(model).keys()
@@ -237,7 +238,7 @@ def test_a_search_without_a_seed_goes_on_with_its_own(sampler, tmp_path) -> None
 
 KILLED = """
 import sys, torch
-sys.path.insert(0, sys.argv[3])
+sys.path[:0] = [sys.argv[3], sys.argv[3] + "/.."]
 torch.set_num_threads(1)
 from test_search import RATES, blobs, quick, search
 space = {**RATES, "n_hidden": [4, 8]}

@@ -14,7 +14,16 @@ from torch import Tensor
 from energate.errors import InputError
 from energate.estimators import edge
 from energate.estimators.cells import Cells, cells_of_older
-from energate.estimators.edge import SCALINGS, Array, Estimator, Examples, LikingMixin, Scaler, UnitsBuilder, in_chunks
+from energate.estimators.edge import (
+    TABLE_SCALINGS,
+    Array,
+    Estimator,
+    Examples,
+    LikingMixin,
+    Scaler,
+    UnitsBuilder,
+    in_chunks,
+)
 from energate.estimators.frames import FROM_DTYPE, CellsMixin
 from energate.estimators.kinds import kind_of
 from energate.estimators.progress import reporting, with_callbacks
@@ -175,7 +184,7 @@ class EnergyClassifier(
         if self.start_scale is not None and not self.start_scale > 0:
             raise InputError(f"`start_scale` must be None or above 0; got {self.start_scale!r}.")
         kind = kind_of(self.units)
-        edge.check_options(kind.settled(self))
+        edge.check_options(kind.settled(self), scaling=TABLE_SCALINGS)
         known, cells = vars(self).get("classes_", []), vars(self).get("cells_")
         read = partial(self._read, sample_weight=sample_weight)
         others = {"X_valid": X_valid, "y_valid": y_valid, "least_valid": least_valid}
@@ -185,7 +194,7 @@ class EnergyClassifier(
             raise InputError(f"`y_valid` must hold every class of `y`; {self.classes_[absent]} are missing.")
         if self.warm_start and np.array_equal(known, self.classes_) and self._fits(len(given.rows.X), cells):
             return *given.tensors(self.scaler_, self.model_.B.device), given.seed
-        self.scaler_: Scaler = SCALINGS[kind.settled(self).scaling](given.rows.X, given.rows.weight)
+        self.scaler_: Scaler = TABLE_SCALINGS[kind.settled(self).scaling](given.rows.X, given.rows.weight)
         train, valid = given.tensors(self.scaler_, edge.resolve_device(self.device))
         self._build(given.rows, given.seed)
         return train, valid, given.seed
@@ -201,11 +210,11 @@ class EnergyClassifier(
         if first:
             self.classes_ = edge.find_classes(y if classes is None else classes)
         asked = kind_of(self.units).settled(self)
-        edge.check_options(asked)
+        edge.check_options(asked, scaling=TABLE_SCALINGS)
         rows = edge.weighted_rows(X, y, self.classes_, sample_weight, self.class_weight)
         seed = edge.draw_seed(self.random_state)
         if first:
-            self.scaler_ = SCALINGS[asked.scaling](rows.X, rows.weight)
+            self.scaler_ = TABLE_SCALINGS[asked.scaling](rows.X, rows.weight)
             self._build(rows, seed)
         self.n_rounds_ += 1
         # A class without rows here gets one of weight 0: its reconstruction stays, other classes' rows push it away.

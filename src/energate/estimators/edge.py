@@ -221,12 +221,9 @@ def _varies(low: Array, high: Array) -> NDArray[np.bool_]:
 
 
 #: scaling by name
-SCALINGS: dict[str, Callable[[Array, Array], Scaler]] = {
-    "standard": _standard,
-    "unit": _unit,
-    "none": _none,
-    "robust": _robust,
-}
+SCALINGS: dict[str, Callable[[Array, Array], Scaler]] = {"standard": _standard, "unit": _unit, "none": _none}
+#: the same for tables of any kind of numbers
+TABLE_SCALINGS: dict[str, Callable[[Array, Array], Scaler]] = {**SCALINGS, "robust": _robust}
 #: the same where rows are compared by their distance, in which one far value of a column hides all others
 DISTANCE_SCALINGS: dict[str, Callable[[Array, Array], Scaler]] = {
     **SCALINGS,
@@ -246,7 +243,8 @@ def check_choices(estimator: Any, **choices: Collection[str]) -> None:
 
 def check_options(estimator: Any, **choices: Collection[str]) -> None:
     """Refuse parameters that mean nothing; ``choices`` are names of parameters and what they may be."""
-    check_choices(estimator, **choices, scaling=SCALINGS, noise=NOISE)
+    known: dict[str, Collection[str]] = {"scaling": SCALINGS, "noise": NOISE}
+    check_choices(estimator, **known | choices)
     fraction, batch_size = estimator.validation_fraction, estimator.batch_size
     if isinstance(fraction, str) or fraction is None or not 0 < fraction < 1:
         raise InputError(f"`validation_fraction` must be between 0 and 1; got {fraction!r}.")
