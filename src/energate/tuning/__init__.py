@@ -120,13 +120,12 @@ def _plan(
     base: Config, seed: int, space: Space | None, objective: str, data: tuple[Any, Any, Any]
 ) -> tuple[Plan, Trainer]:
     """What is searched, and what trains it, after a check of everything."""
-    base = {**base, "random_state": seed, "warm_start": False}
+    settled = kind_of(base["units"]).settled(EnergyClassifier(**base)).get_params(deep=False)
+    base = {**base, **{name: settled[name] for name in PER_MEMBER}, "random_state": seed, "warm_start": False}
     base["generative_weight"] = _one_member(base)
     if space is None:
         sized = not callable(base["units"])
         space = {name: given for name, given in DEFAULT_SPACE.items() if sized or name != "n_hidden"}
-    settled = kind_of(base["units"]).settled(EnergyClassifier(**base)).get_params(deep=False)
-    base |= {name: settled[name] for name in PER_MEMBER if name in space}  # the first trial is the estimator as it is
     dimensions = read_space(space, base)
 
     def complete(config: Config) -> Config:
@@ -212,7 +211,7 @@ def _one_member(base: Config) -> float:
         by_kind = TRUNK_WEIGHT if kind_of(base["units"]).whole else GENERATIVE_WEIGHT
         base = {**base, "generative_weight": 0.0 if callable(base["units"]) else by_kind}
     for name in PER_MEMBER:
-        if base[name] != "auto" if isinstance(base[name], str) else np.ndim(base[name]):
+        if isinstance(base[name], str) or np.ndim(base[name]):
             raise InputError(
                 f"`{name}` of the estimator must be one number, as every configuration has one member; got "
                 f"{base[name]!r}. Give the numbers to try in `space`."
