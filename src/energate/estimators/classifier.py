@@ -90,12 +90,12 @@ class EnergyClassifier(
     pretrain_epochs, max_epochs : epochs of pretraining and of fine-tuning; ``"auto"`` takes more on small data;
         ``max_epochs=0`` only calibrates.  A trunk is not pretrained, and its epoch is at least 12 steps.
     generative_weight : how much of the denoising loss per column stays in.  On a trunk it is that of all classes
-        together, ``"auto"`` 1 / ``noise_level`` squared: a row that stays as noisy as it is then costs one half.  Of
-        the other kinds, a sequence trains one member for each number, all in one program, and lets them count by the
-        likelihood of the rows held out: an ensemble whose energy is exact again; ``"auto"`` is 0, 0, 0.03 and 0.1,
-        where with up to 8 columns the second starts with sharp mean units and learns faster; 0.1 alone for more than
-        2,000 columns or where rows times columns times classes are more than 2 million; 0 alone for a function as
-        ``units``.
+        together, ``"auto"`` 1 / ``noise_level`` squared: a row that stays as noisy as it is then costs one half (of
+        fewer than 25 columns less).  Of the other kinds, a sequence trains one member for each number, all in one
+        program, and lets them count by the likelihood of the rows held out: an ensemble whose energy is exact again;
+        ``"auto"`` is 0, 0, 0.03 and 0.1, where with up to 8 columns the second starts with sharp mean units and learns
+        faster; 0.1 alone for more than 2,000 columns or where rows times columns times classes are more than 2 million;
+        0 alone for a function as ``units``.
     optimizer, learning_rate, fine_tune_learning_rate, weight_decay, batch_size : how `energate.minimise` steps; a trunk
         by AdamW, with ``learning_rate``.  Learning rates, decay and noise levels of the other kinds may be sequences,
         too, of one number for each member.
