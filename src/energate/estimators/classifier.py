@@ -25,6 +25,7 @@ from energate.estimators.edge import (
     in_chunks,
 )
 from energate.estimators.frames import FROM_DTYPE, CellsMixin
+from energate.estimators.kind import Round
 from energate.estimators.kinds import kind_of
 from energate.estimators.progress import reporting, with_callbacks
 from energate.training import History
@@ -46,6 +47,10 @@ PER_MEMBER = (
 def _no_breadth(_: Any) -> int:
     """Of a model that an older version saved."""
     return 0
+
+
+def _no_memory(_: Any) -> None:
+    """Of a model that an older version saved."""
 
 
 @dataclass(eq=False, repr=False)
@@ -124,8 +129,11 @@ class EnergyClassifier(
         3: ("categorical_features", "n_members", "breadth", "depth"),
     }
     # what is saved beside the model, and what of it older files lack
-    _FITTED = ("classes_", "cells_", "scaler_", "generative_weights_", "breadth_", "liking_", "n_rounds_")
-    _FITTED_LATER = {3: {"cells_": cells_of_older, "breadth_": _no_breadth}}  # noqa: RUF012  by schema
+    _FITTED = ("classes_", "cells_", "scaler_", "generative_weights_", "breadth_", "n_units_", "liking_", "n_rounds_")
+    _FITTED_LATER = {  # noqa: RUF012  by schema
+        3: {"cells_": cells_of_older, "breadth_": _no_breadth},
+        4: {"n_units_": _no_memory},
+    }
 
     units: str | UnitsBuilder = "trunk"
     _: KW_ONLY
@@ -228,15 +236,17 @@ class EnergyClassifier(
 
     def _fits(self, n_rows: int, cells: Cells | None) -> bool:
         """Whether a model from an earlier call, which saw columns with these cells, can go on with these rows."""
-        if "model_" not in vars(self) or cells is None or not cells.same_columns(self.cells_):
+        kind = kind_of(self.units)
+        if kind.remembers or "model_" not in vars(self) or cells is None or not cells.same_columns(self.cells_):
             return False
-        same_members = len(kind_of(self.units).weights(self, n_rows)) == self.model_.n_members
+        same_members = len(kind.weights(self, n_rows)) == self.model_.n_members
         return same_members and self.model_.autoencoders[0].width == self.cells_.width
 
     def _build(self, rows: Examples, seed: int) -> None:
         kind, generator = kind_of(self.units), torch.Generator().manual_seed(seed)
         self.generative_weights_ = kind.weights(self, len(rows.X))
         self.breadth_ = kind.breadth(self, len(rows.X))
+        self.n_units_: int | None = 1 if kind.remembers else None
         self.model_ = kind.build(self, generator)
         kind.start(self, rows, generator)
         self.model_.to(edge.resolve_device(self.device))
@@ -247,12 +257,12 @@ class EnergyClassifier(
         return kind_of(self.units).build(self, torch.Generator())
 
     def _train(self, train: LabelledRows, valid: LabelledRows | None, seed: int, epochs: int | None = None) -> None:
-        """All of the training; ``epochs`` come from `partial_fit`, whose rows may lack classes or hold few of them."""
+        """All of the training; ``epochs`` come from `partial_fit`."""
         kind = kind_of(self.units)
         with reporting(self, kind.n_epochs(self, train, epochs), train.v, train.labels) as report:
             self.model_.float()
             self.history_: dict[str, History]
-            self.history_, liked = kind.train(self, train, valid, seed, epochs, report)
+            self.history_, liked = kind.train(self, Round(train, valid, seed, epochs, report))
             self._settle(liked)
 
     def _settle(self, liked: Tensor) -> None:
@@ -267,7 +277,8 @@ class EnergyClassifier(
 
     def _of_rows(self, X: Array, score: Callable[[Tensor], Tensor]) -> Array:
         # With sigmoid outputs the energy ends at 0 and 1.
-        inside = (lambda v: score(v.clamp(0, 1))) if self.scaling == "unit" else score
+        ends = self.model_.autoencoders[0].visible.name == "sigmoid"
+        inside = (lambda v: score(v.clamp(0, 1))) if ends else score
         return in_chunks(X, self._scaled, self.model_.B, inside)
 
     def _logits(self, X: Any) -> Array:
