@@ -163,6 +163,8 @@ LABELS = [
     ),
 ]  # fmt: skip
 ESTIMATORS = [*CLASSIFIERS, SCORER, MEMORY, IMAGES, *map(_pairs, ("conditional", "symmetric"))]
+#: those that are not trained
+MEMORIES = [case for case in ESTIMATORS if case.first == "memory"]
 
 
 def random_model(units: list[HiddenUnits], visible: str = "linear", seed: int = 0, scale: float = 0.5) -> Autoencoder:

@@ -327,7 +327,7 @@ def test_it_works_in_scikit_learn_s_tools() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"units": "variance"}, "`units` must be one of trunk, mean"),
+        ({"units": "variance"}, "`units` must be one of trunk, memory, mean"),
         ({"reading": "both"}, "`reading`"),
         ({"scaling": "loud"}, "`scaling`"),
         ({"noise": "pink"}, "`noise`"),

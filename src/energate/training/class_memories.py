@@ -9,6 +9,7 @@ those of the largest likelihood of the labels when every row is left out of its 
 held out, and no row speaks for itself.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -60,9 +61,8 @@ def remember_classes(
     units = _units_of(model)
     with torch.no_grad():
         units.remember(*_padded(gathered, units))
-    totals = torch.stack([each.counts.sum() for each in gathered]).clamp(min=NOTHING)
     judges = _left_out(units, gathered, members, pool, generator) if valid is None else _fresh(units, valid)
-    _settle(model, judges, totals, _variance(gathered))
+    _settle(model, judges, _variance(gathered))
     return Remembered(model, _energies(model, judges.asked, judges.correction))
 
 
@@ -187,33 +187,33 @@ def _place_in_class(labels: Tensor) -> Tensor:
 # --- how sure to be ----------------------------------------------------------------------------------------------
 
 
-def _settle(model: ClassEnergies, judges: _Judges, totals: Tensor, variance: float) -> None:
+def _settle(model: ClassEnergies, judges: _Judges, variance: float) -> None:
     """Set the temperature, the scale and the biases."""
     n_classes, width = model.n_classes, judges.asked.W.shape[2]
-    if not len(judges.labels):  # classes of one row: nothing is known, and rows one apart differ by about a nat
-        _set(model, variance * width, torch.ones(()), torch.zeros(n_classes))
+    if not len(judges.labels):  # classes of one row: nothing is known, and usual distances make about half a nat
+        _set(model, variance * width, 0.5, torch.zeros(n_classes))
         return
     tried = [variance * 2.0**step for step in LADDER]
-    losses = _calibrated(judges.first(N_FIRST), totals, tried)[2]
+    losses = _calibrated(judges.first(N_FIRST), tried)[2]
     T = tried[int(losses.argmin())]
-    s, B, _ = _calibrated(judges, totals, [T])
-    _set(model, T, s[0], B[0])
+    s, B, _ = _calibrated(judges, [T])
+    _set(model, T, float(s[0]), B[0])
 
 
-def _set(model: ClassEnergies, T: float, s: Tensor, B: Tensor) -> None:
+def _set(model: ClassEnergies, T: float, s: float, B: Tensor) -> None:
     with torch.no_grad():
-        _units_of(model).log_T.fill_(T).log_()
-        model.beta.fill_(float(s) / T)
+        _units_of(model).log_T.fill_(math.log(T))
+        model.beta.fill_(s / T)
         model.B.copy_((B - B.mean()).unsqueeze(0))
 
 
-def _calibrated(judges: _Judges, totals: Tensor, temperatures: list[float]) -> tuple[Tensor, Tensor, Tensor]:
+def _calibrated(judges: _Judges, temperatures: list[float]) -> tuple[Tensor, Tensor, Tensor]:
     """Powers s (T,), biases (T, K) and mean log-losses (T,) that suit the judges best, for each temperature.
 
     A few rows of a class say nothing of its bias: then the frequencies stay, and s says how much more is known.
     """
-    logs = (judges.asked.log_sums(temperatures) + judges.correction).double().cpu()  # (T, n, K)
-    labels, weight, totals = judges.labels.cpu(), judges.weight.double().cpu(), totals.double().cpu()
+    logs = (judges.asked.log_sums(temperatures) + judges.correction).cpu()  # (T, n, K)
+    labels, weight, totals = judges.labels.cpu(), judges.weight.cpu(), judges.asked.counts.sum(1).cpu()
     if int(torch.bincount(labels, minlength=len(totals)).min()) >= ENOUGH:
         found = calibrate_members(logs.unsqueeze(1), labels, weight)
         return found.beta[:, 0], found.B, found.losses

@@ -170,7 +170,7 @@ class Asked:
         """The log of the sum of n_i exp(-|v - w_i|^2 / (2 T)): (T, n, K), of temperatures in rising order."""
         shape, flat = self.W.shape[:2], self.W.flatten(0, 1)
         size, half = _block(flat), flat.square().sum(1) / 2
-        filled = self.counts > NOTHING
+        filled = self.counts > 2 * NOTHING  # with room for the rounding of logarithms
         padding = ~filled & filled.any(1, keepdim=True)  # (K, M)
         padded, found = bool(padding.any()), []
         for start in range(0, len(self.v), size):
