@@ -1,4 +1,4 @@
-"""`EnergyClassifier`: classes with exact energies, on a shared trunk or each its own (AES, cAES, mcAES)."""
+"""`EnergyClassifier`: classes with exact energies, on a trunk, of rows, or each its own (AES, cAES, mcAES)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -67,7 +67,9 @@ class EnergyClassifier(
     Parameters
     ----------
     units : ``"trunk"``, the choice for tables: layers that all classes share, with a head of hidden units for each, and
-        members on folds of their own.  Or one auto-encoder per class, as in the paper: ``"mean"`` (AES),
+        members on folds of their own.  ``"memory"``: the rows of a class are its hidden units (`energate.MemoryUnits`),
+        and nothing is trained; of the parameters below ``n_hidden``, ``scaling``, ``categorical_features``,
+        ``class_weight`` and the last ones matter.  Or one auto-encoder per class, as in the paper: ``"mean"`` (AES),
         ``"covariance"`` (cAES), ``"mean-covariance"`` (mcAES), or a function from the number of models, the number of
         columns and a `torch.Generator` to hidden units.
     n_members, breadth, depth : of a trunk: members, whose energies are averaged (``"auto"``: 8, from 20,000 rows on 4),
@@ -75,11 +77,14 @@ class EnergyClassifier(
     reading : for mean-covariance, ``"sum"`` trains two auto-encoders and adds their energies (the paper's classifier),
         ``"shared"`` trains one with both kinds of units.
     n_hidden, n_factors : units and factors per class; ``"auto"`` is 8 units on a trunk, else the number of columns,
-        within 64 and 200, and fewer again from 2,000 columns on (400,000 divided by their number, at least 64).
+        within 64 and 200, and fewer again from 2,000 columns on (400,000 divided by their number, at least 64).  Of a
+        memory, units at most: of more rows of a class, so many centres with counts; ``"auto"`` is 20,000 divided by the
+        number of classes, within 100 and 5,000.
     activation : a name in `energate.ACTIVATIONS`.
     scaling : ``"robust"`` (by median and quartiles, softly limited to 3 of their distances; columns of two values to 0
         and 1), ``"standard"`` (by the standard deviation, but at least an eighth of the range), ``"unit"`` (to [0, 1],
-        with sigmoid outputs) or ``"none"``; ``"auto"`` is robust for a trunk, else standard.
+        with sigmoid outputs, but for a memory) or ``"none"``; ``"auto"`` is robust for a trunk and a memory, else
+        standard.
     categorical_features : the columns that hold categories, as for scikit-learn's HistGradientBoostingClassifier:
         ``"from_dtype"`` (in a frame those of dtype category, and text that is no numbers; in an array none), None, or
         names, numbers or a mask of columns.  Every category is a column of 0 and 1 to the model, and so is "missing"
@@ -100,12 +105,13 @@ class EnergyClassifier(
     early_stopping, validation_fraction, n_iter_no_change, validate_every : hold rows out (or take those given to
         `fit`), choose the epoch and calibrate on them.  Every member of a trunk holds out another fold, of at most
         this share; of the other kinds all hold out the same rows, unless these would be fewer than 50, or than 5 of
-        every class: then every member holds out other rows, which only say how sure to be of all.
+        every class: then every member holds out other rows, which only say how sure to be of all.  A memory leaves
+        each row (at most 2,000 of them) out of its own class in turn, and needs none held out.
     learn_scale, start_scale : not for a trunk: also calibrate a scale for the energies of each part (mean, covariance),
         on the rows held out, and fine-tune from the small scale ``start_scale`` (None: from the calibrated one).
         ``learn_scale=False`` keeps the scale 1; use a lower ``fine_tune_learning_rate`` then.
     class_weight : None, ``"balanced"``, or a dictionary.
-    warm_start : let `fit` go on from the weights of the last call.
+    warm_start : let `fit` go on from the weights of the last call; a memory begins anew.
     device : ``"auto"``, ``"cpu"``, ``"cuda"``.
     random_state : an integer makes results repeatable.
     verbose : 1 prints a line per epoch.
@@ -118,10 +124,11 @@ class EnergyClassifier(
     scaler_ : what brings those to the scale of ``model_``.
     generative_weights_ : ``generative_weight`` of every member.
     breadth_ : the width of the layers of a trunk; 0 for other kinds.
-    liking_ : sorted `score_samples` of the rows that were held out, or else of all rows.
+    n_units_ : the rows or centres of the largest class of a memory; None for other kinds.
+    liking_ : sorted `score_samples` of the rows that were held out, or left out in turn, or else of all rows.
     n_rounds_ : calls of `partial_fit`.
     history_ : `energate.training.History` of the stages ``"pretrain"``, where there is one, and
-        ``"fine-tune"``.
+        ``"fine-tune"``; empty for a memory.
     """
 
     _ADDED = {  # noqa: RUF012  by schema
@@ -211,7 +218,8 @@ class EnergyClassifier(
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "EnergyClassifier":
         """One more round of training on some rows; the first call needs all ``classes`` and sets the scaling.
 
-        Runs ``max_epochs`` epochs of pretraining and fine-tuning (1 for ``"auto"``), without a validation split.
+        Runs ``max_epochs`` epochs of pretraining and fine-tuning (1 for ``"auto"``), without a validation split.  Rows
+        of a memory join those that are there.
         """
         first = "model_" not in vars(self)
         X, y = self._read(X, y, reset=first, sample_weight=sample_weight)
