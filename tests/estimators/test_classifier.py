@@ -195,7 +195,7 @@ def test_only_the_sharp_member_learns_faster_unless_told_otherwise() -> None:
     assert sharp_rates(given, 4) is given
 
 
-@pytest.mark.parametrize("kind", ["trunk", "mean", "mean-covariance"])
+@pytest.mark.parametrize("kind", ["trunk", "memory", "mean", "mean-covariance"])
 @pytest.mark.parametrize("scaling", ["auto", "unit"])
 def test_many_rows_have_the_classes_that_are_most_probable(kind, scaling) -> None:
     """From `QUICK_ROWS` on `predict` looks in single precision first."""
