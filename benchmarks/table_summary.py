@@ -74,10 +74,10 @@ def summary(lines: list[Line]) -> str:
     results = Results(lines)
     if not lines:
         return "nothing was measured"
-    text = per_set(results)
-    for title, sets in results.halves(results.ranked).items():
+    text = per_set(results) if results.ranked else []
+    for title, sets in results.halves(results.ranked).items() if results.ranked else ():
         text += ["", *means(results, title, sets), "", *tests(results, sets), "", *differences(results, sets)]
-    return "\n".join([*text, "", *seconds(results), "", *over_sure(results)])
+    return "\n".join([*text, "", *unranked(results), "", *seconds(results), "", *over_sure(results)])
 
 
 def per_set(results: Results) -> list[str]:
@@ -147,6 +147,17 @@ def differences(results: Results, sets: list[str]) -> list[str]:
         rows.append([system, *cells])
     title = f"{OURS} less each, mean ± standard error over {len(sets)} tables, and tables better/equal/worse:"
     return [title, "", *_rows(["system", *JUDGED.values()], rows)]
+
+
+def unranked(results: Results) -> list[str]:
+    """Means of the systems that take no part in the ranks, each over the tables that it finished."""
+    rows = [
+        [system, f"{title}, {len(sets)} tables", *(f"{results.table(m, sets, [system]).mean():.3g}" for m in JUDGED)]
+        for system in results.systems
+        if system not in results.ranked
+        for title, sets in results.halves([system]).items()
+    ]
+    return ["Means of systems without a rank:", "", *_rows(["system", "over", *JUDGED.values()], rows)] if rows else []
 
 
 def seconds(results: Results) -> list[str]:

@@ -35,6 +35,10 @@ def _remembers(scorer: "EnergyScorer") -> bool:
     return scorer.units == MEMORY
 
 
+def _no_memory(_: Any) -> None:
+    """Of a model that an older version saved."""
+
+
 @dataclass(eq=False, repr=False)
 class EnergyScorer(
     ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
@@ -95,7 +99,8 @@ class EnergyScorer(
     """
 
     _FITTED = ("scaler_", "n_units_", "offset_")  # what is saved beside the model
-    _ADDED = {3: ("column_weight", "forgetting", "max_units", "n_units_")}  # noqa: RUF012  by schema
+    _ADDED = {3: ("column_weight", "forgetting", "max_units")}  # noqa: RUF012  by schema
+    _FITTED_LATER = {3: {"n_units_": _no_memory}}  # noqa: RUF012  by schema
 
     units: str | UnitsBuilder = MEMORY
     _: KW_ONLY

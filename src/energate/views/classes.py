@@ -178,7 +178,7 @@ class EnergyClassifierView(ClassView):
 
     @property
     def clamped(self) -> bool:
-        return bool(self.model.scaling == "unit")
+        return bool(self.model.model_.autoencoders[0].visible.name == "sigmoid")
 
     def about(self) -> dict[str, Any]:
         units = self.model.units if isinstance(self.model.units, str) else "a function"
