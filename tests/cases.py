@@ -84,6 +84,7 @@ UNITS = [
     UnitsCase("network", lambda f: NetworkUnits(TrunkWithHeads(), D, activation=f)),
     UnitsCase("network-context", lambda f: NetworkUnits(TrunkWithContext(), D, C, f), context=True),
     UnitsCase("trunk", lambda f: TrunkUnits(K, D, M, f, breadth=9, depth=2, waves=[0, 2, 5], n_waves=2)),
+    UnitsCase("trunk-divided", lambda f: TrunkUnits(K, D, M, f, breadth=5, repeats=2.5)),
     UnitsCase("trunk-alone", lambda f: TrunkUnits(K, D, M, f, n_members=K, breadth=5, depth=1)),
     UnitsCase("memory", lambda _: MemoryUnits(K, D, M, 3)),
     UnitsCase("column-memory", lambda _: ColumnMemoryUnits(K, D, 5)),
@@ -166,9 +167,11 @@ LABELS = [
 ESTIMATORS = [*CLASSIFIERS, SCORER, MEMORY, IMAGES, *map(_pairs, ("conditional", "symmetric"))]
 
 
-def random_model(units: list[HiddenUnits], visible: str = "linear", seed: int = 0, scale: float = 0.5) -> Autoencoder:
+def random_model(
+    units: list[HiddenUnits], visible: str = "linear", seed: int = 0, scale: float = 0.5, skip: Tensor | None = None
+) -> Autoencoder:
     """A float64 model whose every parameter, biases included, is drawn from N(0, scale^2)."""
-    model = Autoencoder(units, visible).double()
+    model = Autoencoder(units, visible, skip).double()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():

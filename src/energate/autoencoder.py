@@ -3,11 +3,13 @@
 With pre-activation u, activation f with potential Phi, and output activation f_out with conjugate
 Phi*_out (docs/conventions.md):
 
-    pre-output       p(v|c) = sum over groups of decode(f(u)) + a
+    pre-output       p(v|c) = sum over groups of decode(f(u)) + a + q v
     reconstruction   r(v|c) = f_out(p)                                  eqn:dec1, eqn:dec2
-    energy           E(v|c) = sum over groups of Phi(u) / repeats + a.v - Phi*_out(v)    exgy2
+    energy           E(v|c) = sum over groups of Phi(u) / repeats + a.v + q.v^2 / 2 - Phi*_out(v)    exgy2
     vector field     F(v|c) = grad_v E = p - inverse_out(v)
     training loss    J      = Phi_out(p) + Phi*_out(v) - v.p            symobj
+
+q is what of every column goes straight to the output; the paper has none.
 """
 
 import copy
@@ -37,13 +39,20 @@ class Autoencoder(nn.Module):
     units : one group of `HiddenUnits`, or several whose decoders add up.
     visible : ``"linear"`` for real-valued data (squared error), ``"sigmoid"`` for data in [0, 1]
         (cross-entropy).
+    skip : q (D,), as a linear unit for each column would have it: what of a column the reconstruction keeps.  It is the
+        same for all models, so it has no say in which of them likes a row best.
 
     Data ``v`` is (N, D), shared by all models, or (K, N, D); a context ``c`` is (N, C) or (K, N, C).  Where several
     models share parts (`energate.trunk.TrunkUnits`), energies also take rows of each group of models, its *member*:
     (n_members, N, D).
     """
 
-    def __init__(self, units: HiddenUnits | Sequence[HiddenUnits], visible: str | Activation = "linear") -> None:
+    def __init__(
+        self,
+        units: HiddenUnits | Sequence[HiddenUnits],
+        visible: str | Activation = "linear",
+        skip: Tensor | None = None,
+    ) -> None:
         super().__init__()
         groups = [units] if isinstance(units, HiddenUnits) else list(units)
         if not groups or not all(isinstance(group, HiddenUnits) for group in groups):
@@ -60,6 +69,10 @@ class Autoencoder(nn.Module):
         self.units = nn.ModuleList(groups)
         reference = next(groups[0].parameters(), torch.zeros(()))
         self.a = nn.Parameter(reference.new_zeros(self.n_models, self.width))
+        if skip is not None and skip.shape != (self.width,):
+            raise InputError(f"`skip` must have a number for each of {self.width} columns; got {tuple(skip.shape)}.")
+        self.register_buffer("skip", None if skip is None else skip.to(reference), persistent=False)
+        self.skip: Tensor | None
 
     @property
     def groups(self) -> list[HiddenUnits]:
@@ -88,16 +101,21 @@ class Autoencoder(nn.Module):
         grow with N times the number of units.
         """
         self._check(v, c)
-        return self._in_chunks(v, c, subtract_conjugate=True)
+        return self._in_chunks(v, c, subtract_shared=True)
 
     def relative_energy(self, v: Tensor, c: Tensor | None = None) -> Tensor:
-        """The energy without its last term -Phi*_out(v): (K, N), higher is better.
+        """The energy without its last terms, `shared_term`: (K, N), higher is better.
 
-        That term is the same for all models, so differences between models are those of `energy`,
+        They are the same for all models, so differences between models are those of `energy`,
         with less cancellation; on its own this is not how much a model likes a row.
         """
         self._check(v, c)
-        return self._in_chunks(v, c, subtract_conjugate=False)
+        return self._in_chunks(v, c, subtract_shared=False)
+
+    def shared_term(self, v: Tensor) -> Tensor:
+        """What all models take from their energies alike, Phi*_out(v) - q.v^2 / 2: a value per row."""
+        conjugate = self.visible.conjugate(v)
+        return conjugate if self.skip is None else conjugate - v.square() @ self.skip / 2
 
     def vector_field(self, v: Tensor, c: Tensor | None = None) -> Tensor:
         """The gradient of the energy in v: (K, N, D); r(v) - v for linear outputs.
@@ -109,12 +127,12 @@ class Autoencoder(nn.Module):
     def energy_and_preoutput(self, v: Tensor, c: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Both from one pass through the encoder, for iterations that need both."""
         self._check(v, c)
-        energy, preoutput = self._bias_term(v), self.a.unsqueeze(1)
+        energy, preoutput = self._bias_term(v), self._before_units(v)
         for group in self.groups:
             u, carry = group.preactivation(v, c)
             energy = energy + group.activation.potential(u) / group.repeats
             preoutput = preoutput + group.decode(group.activation.f(u), carry)
-        return energy - self.visible.conjugate(v), preoutput
+        return energy - self.shared_term(v), preoutput
 
     def energies_and_mixture(self, v: Tensor, mix: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
         """Relative energies (K, N), and the pre-outputs of each member's models added up with weights: (C, N, D).
@@ -131,6 +149,8 @@ class Autoencoder(nn.Module):
         weights = mix(energies)
         of_members = weights.unflatten(0, (len(v), -1))  # (C, K, N)
         mixture = of_members.mT @ self.a.unflatten(0, (len(v), -1))  # (C, N, D)
+        if self.skip is not None:
+            mixture = mixture + self.skip * v * of_members.sum(1).unsqueeze(-1)
         for group, h, carry in hidden:
             mixture = mixture + group.decode(weights.unsqueeze(-1) * h, carry)
         return energies, mixture
@@ -177,11 +197,16 @@ class Autoencoder(nn.Module):
     # --- the formulas, on checked input --------------------------------------------------------
 
     def _preoutput(self, v: Tensor, c: Tensor | None) -> Tensor:
-        p = self.a.unsqueeze(1)  # (K, 1, D)
+        p = self._before_units(v)
         for group in self.groups:
             u, carry = group.preactivation(v, c)
             p = p + group.decode(group.activation.f(u), carry)
         return p
+
+    def _before_units(self, v: Tensor) -> Tensor:
+        """What the pre-output has without hidden units: (K, 1, D), or (K, N, D)."""
+        a = self.a.unsqueeze(1)
+        return a if self.skip is None else a + self.skip * v
 
     def _bias_term(self, v: Tensor) -> Tensor:
         if v.ndim == 2:
@@ -195,17 +220,17 @@ class Autoencoder(nn.Module):
             energy = energy + group.activation.potential(group.preactivation(v, c)[0]) / group.repeats
         return energy
 
-    def _in_chunks(self, v: Tensor, c: Tensor | None, subtract_conjugate: bool) -> Tensor:
+    def _in_chunks(self, v: Tensor, c: Tensor | None, subtract_shared: bool) -> Tensor:
         n_rows = v.shape[-2]
         size = n_rows if torch.is_grad_enabled() or torch.compiler.is_compiling() else self._chunk_rows()
 
         def score(start: int) -> Tensor:
             part = v[..., start : start + size, :]
             energy = self._relative_energy(part, None if c is None else c[..., start : start + size, :])
-            if not subtract_conjugate:
+            if not subtract_shared:
                 return energy
-            conjugate = self.visible.conjugate(part)  # (N,), (K, N), or (C, N) for rows of members
-            return energy - (conjugate.repeat_interleave(self.n_models // len(v), 0) if v.ndim == 3 else conjugate)
+            shared = self.shared_term(part)  # (N,), (K, N), or (C, N) for rows of members
+            return energy - (shared.repeat_interleave(self.n_models // len(v), 0) if v.ndim == 3 else shared)
 
         first = score(0)
         if size >= n_rows:

@@ -29,9 +29,10 @@ TURN = 2 * math.pi
 FREQUENCY = 0.3 * TURN
 
 
-def slope(z: Tensor) -> Tensor:
-    """The derivative of GELU, the bend of the trunk: Phi(z) + z phi(z)."""
-    return torch.special.ndtr(z) + z * torch.exp(-0.5 * z * z) / math.sqrt(TURN)
+def bent(g: Tensor, z: Tensor) -> Tensor:
+    """What comes back through GELU, the bend of the trunk: g (Phi(z) + z phi(z)), in one pass over the numbers."""
+    found: Tensor = torch.ops.aten.gelu_backward(g, z)
+    return found
 
 
 class Passed(NamedTuple):
@@ -64,6 +65,7 @@ class TrunkUnits(HiddenUnits):
     n_members : how many trunks there are.
     breadth, depth : width and number of the layers of a trunk.
     waves, n_waves : the columns that also enter as ``n_waves`` cosines each.
+    repeats : by what the energy of the units, and with it their say in the reconstruction, is divided.
 
     Rows are (N, D), (C * K, N, D), or (C, N, D) for rows of each member's own, which its classes share: decoding then
     gives the transposed Jacobian in those rows, (C, N, D), the sum over the classes.
@@ -81,13 +83,14 @@ class TrunkUnits(HiddenUnits):
         depth: int = 2,
         waves: list[int] | None = None,
         n_waves: int = 0,
+        repeats: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> None:
         positive(n_members=n_members, breadth=breadth, depth=depth)
         super().__init__(n_models, n_visible, n_hidden, activation, generator=generator)
         if n_models % n_members:
             raise InputError(f"{n_models} models are not so many classes of {n_members} members each.")
-        self.n_members, self.n_waves = n_members, n_waves if waves else 0
+        self.n_members, self.n_waves, self.repeats = n_members, n_waves if waves else 0, repeats
         self.register_buffer("waves", torch.tensor(waves if self.n_waves else [], dtype=torch.long), persistent=False)
         self.waves: Tensor
         self.register_buffer("waved", self.waves.repeat_interleave(self.n_waves), persistent=False)
@@ -159,6 +162,8 @@ class TrunkUnits(HiddenUnits):
 
     def decode(self, h: Tensor, carry: Passed) -> Tensor:
         shape, angles, layers = carry
+        if self.repeats != 1:
+            h = h / self.repeats
         own = self._is_own(shape)
         if len(shape) == 3 and not own:  # rows of members: the classes add up before they enter the trunk
             h = h.unflatten(0, (self.n_members, -1)).transpose(1, 2).flatten(2)  # (C, N, K * M)
@@ -172,8 +177,11 @@ class TrunkUnits(HiddenUnits):
     def _pull(self, g: Tensor, angles: Tensor | None, layers: list[Tensor], times: int) -> Tensor:
         """Through the trunk backwards: (C, times * N, W), the same rows ``times`` over, to (C, times, N, D)."""
         for layer, before in zip(reversed([*self.trunk]), reversed(layers), strict=True):
-            g = g.unflatten(1, (times, -1)) * slope(before).unsqueeze(1)  # (C, times, N, W)
-            g = g.flatten(1, 2) @ layer.W
+            if times == 1:
+                g = bent(g, before) @ layer.W
+            else:
+                slopes = bent(torch.ones_like(before), before)  # once for all
+                g = (g.unflatten(1, (times, -1)) * slopes.unsqueeze(1)).flatten(1, 2) @ layer.W
         g = g.unflatten(1, (times, -1))  # (C, times, N, D + J * P)
         direct = g[..., : self.width] * self.s[:, None, None]
         if angles is None:

@@ -49,7 +49,7 @@ class HiddenUnits(nn.Module, ABC):
     """
 
     #: the decoder is the transposed Jacobian of the pre-activation, divided by this
-    repeats: int = 1
+    repeats: float = 1
     #: whether float32 is too coarse, on a GPU too: energies that are small differences of large squares
     needs_double: bool = False
 

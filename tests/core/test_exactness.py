@@ -31,6 +31,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from energate.activations import ACTIVATIONS, Activation
 from energate.autoencoder import Autoencoder
 from energate.conservative import affine_asymmetry, jacobian_asymmetry
+from energate.errors import InputError
 from energate.units import CovarianceUnits, GatedUnits, HiddenUnits, MeanUnits, SymmetricGatedUnits, project
 
 GATED = UNITS[1]
@@ -595,3 +596,39 @@ def test_float32_energies_are_accurate_at_the_size_of_images(units: Callable[[],
                 parameter.normal_(std=0.3)
     low, high = model.energy(v).double(), model.double().energy(v.double())
     assert ((low - high).abs() / high.abs()).max() <= 5e-6
+
+
+# --- columns that go straight to the output ---------------------------------------------------------------------------
+
+
+@each_visible
+@pytest.mark.parametrize("case", [UNITS[0], UNITS[1], UNITS[-1]], ids=lambda case: case.name)
+def test_skipped_columns_leave_the_energy_exact(case: UnitsCase, visible: str) -> None:
+    model = random_model([case.build("sigmoid")], visible, skip=torch.linspace(-0.5, 0.9, D))
+    v, c = random_rows(visible).requires_grad_(), random_context(case)
+    (gradient,) = torch.autograd.grad(model.energy(v, c)[1].sum(), v)
+    torch.testing.assert_close(model.vector_field(v, c)[1], gradient, rtol=1e-9, atol=1e-9)
+    energy, preoutput = model.energy_and_preoutput(v, c)
+    torch.testing.assert_close(energy, model.energy(v, c), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(preoutput, model.preoutput(v, c), rtol=1e-12, atol=1e-12)
+    shared = model.relative_energy(v, c) - model.energy(v, c)
+    torch.testing.assert_close(shared, model.shared_term(v).expand(K, N), rtol=1e-10, atol=1e-10)
+
+
+def test_a_skip_is_a_linear_unit_for_each_column() -> None:
+    units = MeanUnits(K, D, M)
+    model, v = random_model([units], skip=torch.linspace(0.1, 0.9, D)), random_rows()
+    assert model.skip is not None
+    columns = MeanUnits(K, D, D, "linear")
+    both = Autoencoder([units, columns]).double()
+    with torch.no_grad():
+        both.a.copy_(model.a)
+        columns.b.zero_()
+        columns.W.copy_(torch.diag(model.skip.sqrt()).expand(K, D, D))
+    torch.testing.assert_close(model.energy(v), both.energy(v), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(model.reconstruct(v), both.reconstruct(v), rtol=1e-12, atol=1e-12)
+
+
+def test_a_skip_has_a_number_for_each_column() -> None:
+    with pytest.raises(InputError, match=f"`skip` must have a number for each of {D} columns"):
+        Autoencoder([MeanUnits(K, D, M)], skip=torch.zeros(D + 1))

@@ -1,27 +1,34 @@
 """Units over layers that classes share: against autograd, against classes that share nothing, and member by member."""
 
+import math
+
 import pytest
 import torch
 from cases import D, M, N, random_model, random_rows
 
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
-from energate.trunk import TrunkUnits, slope
+from energate.trunk import TrunkUnits, bent
 
 C, K = 2, 3  # members, classes
 
 
 def trunk(n_waves: int = 2, depth: int = 2, visible: str = "linear", seed: int = 0) -> Autoencoder:
-    units = TrunkUnits(C * K, D, M, n_members=C, breadth=9, depth=depth, waves=[1, 4, 6], n_waves=n_waves)
-    return random_model([units], visible, seed)
+    sizes = {"breadth": 9, "depth": depth, "n_waves": n_waves}
+    units = TrunkUnits(C * K, D, M, n_members=C, waves=[1, 4, 6], repeats=2.5, **sizes)
+    return random_model([units], visible, seed, skip=torch.linspace(-1, 1, D))
 
 
-def test_slope_is_the_derivative_of_gelu() -> None:
+def test_what_comes_back_through_gelu_is_its_derivative() -> None:
     z = torch.linspace(-9, 9, 1211, dtype=torch.float64, requires_grad=True)
-    (expected,) = torch.autograd.grad(torch.nn.functional.gelu(z).sum(), z, create_graph=True)
-    torch.testing.assert_close(slope(z), expected, rtol=1e-12, atol=1e-12)
-    both = [torch.autograd.grad(each.sum(), z, retain_graph=True)[0] for each in (slope(z), expected)]
-    torch.testing.assert_close(*both, rtol=1e-10, atol=1e-12)  # training goes through it, too
+    g = torch.linspace(3, -2, 1211, dtype=torch.float64, requires_grad=True)
+    density = torch.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+    expected = g * (torch.special.ndtr(z) + z * density)
+    torch.testing.assert_close(bent(g, z), expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(bent(g, z), g * torch.autograd.grad(torch.nn.functional.gelu(z).sum(), z)[0])
+    for wanted in (g, z):  # training goes through it, too
+        both = [torch.autograd.grad(each.sum(), wanted, retain_graph=True)[0] for each in (bent(g, z), expected)]
+        torch.testing.assert_close(*both, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("n_waves", [0, 2])

@@ -27,6 +27,7 @@ from energate.estimators.edge import (
 from energate.estimators.frames import FROM_DTYPE, CellsMixin
 from energate.estimators.kinds import kind_of
 from energate.estimators.progress import reporting, with_callbacks
+from energate.estimators.threads import threads_for
 from energate.training import History
 from energate.training.classes import FINE_TUNE_SCALE, ClassEnergies, LabelledRows, Likeliest
 
@@ -46,6 +47,11 @@ PER_MEMBER = (
 def _no_breadth(_: Any) -> int:
     """Of a model that an older version saved."""
     return 0
+
+
+def _no_skip(_: Any) -> Array:
+    """Of a model that an older version saved."""
+    return np.empty(0)
 
 
 @dataclass(eq=False, repr=False)
@@ -84,11 +90,12 @@ class EnergyClassifier(
     pretrain_epochs, max_epochs : epochs of pretraining and of fine-tuning; ``"auto"`` takes more on small data;
         ``max_epochs=0`` only calibrates.  A trunk is not pretrained, and its epoch is at least 12 steps.
     generative_weight : how much of the denoising loss per column stays in.  On a trunk it is that of all classes
-        together, ``"auto"`` 0.05: it regularises, and a larger one makes reconstructions better.  Of the other kinds, a
-        sequence trains one member for each number, all in one program, and lets them count by the likelihood of the
-        rows held out: an ensemble whose energy is exact again; ``"auto"`` is 0, 0, 0.03 and 0.1, where with up to 8
-        columns the second starts with sharp mean units and learns faster; 0.1 alone for more than 2,000 columns or
-        where rows times columns times classes are more than 2 million; 0 alone for a function as ``units``.
+        together, ``"auto"`` 1 / ``noise_level`` squared: a row that stays as noisy as it is then costs one half.  Of
+        the other kinds, a sequence trains one member for each number, all in one program, and lets them count by the
+        likelihood of the rows held out: an ensemble whose energy is exact again; ``"auto"`` is 0, 0, 0.03 and 0.1,
+        where with up to 8 columns the second starts with sharp mean units and learns faster; 0.1 alone for more than
+        2,000 columns or where rows times columns times classes are more than 2 million; 0 alone for a function as
+        ``units``.
     optimizer, learning_rate, fine_tune_learning_rate, weight_decay, batch_size : how `energate.minimise` steps; a trunk
         by AdamW, with ``learning_rate``.  Learning rates, decay and noise levels of the other kinds may be sequences,
         too, of one number for each member.
@@ -113,6 +120,7 @@ class EnergyClassifier(
     scaler_ : what brings those to the scale of ``model_``.
     generative_weights_ : ``generative_weight`` of every member.
     breadth_ : the width of the layers of a trunk; 0 for other kinds.
+    skip_ : what of every column of ``model_`` a trunk's reconstructions keep; empty for other kinds.
     liking_ : sorted `score_samples` of the rows that were held out, or else of all rows.
     n_rounds_ : calls of `partial_fit`.
     history_ : `energate.training.History` of the stages ``"pretrain"``, where there is one, and
@@ -124,8 +132,11 @@ class EnergyClassifier(
         3: ("categorical_features", "n_members", "breadth", "depth"),
     }
     # what is saved beside the model, and what of it older files lack
-    _FITTED = ("classes_", "cells_", "scaler_", "generative_weights_", "breadth_", "liking_", "n_rounds_")
-    _FITTED_LATER = {3: {"cells_": cells_of_older, "breadth_": _no_breadth}}  # noqa: RUF012  by schema
+    _FITTED = ("classes_", "cells_", "scaler_", "generative_weights_", "breadth_", "skip_", "liking_", "n_rounds_")
+    _FITTED_LATER = {  # noqa: RUF012  by schema
+        3: {"cells_": cells_of_older, "breadth_": _no_breadth},
+        4: {"skip_": _no_skip},
+    }
 
     units: str | UnitsBuilder = "trunk"
     _: KW_ONLY
@@ -237,6 +248,7 @@ class EnergyClassifier(
         kind, generator = kind_of(self.units), torch.Generator().manual_seed(seed)
         self.generative_weights_ = kind.weights(self, len(rows.X))
         self.breadth_ = kind.breadth(self, len(rows.X))
+        self.skip_ = kind.skip(self, rows)
         self.model_ = kind.build(self, generator)
         kind.start(self, rows, generator)
         self.model_.to(edge.resolve_device(self.device))
@@ -249,7 +261,8 @@ class EnergyClassifier(
     def _train(self, train: LabelledRows, valid: LabelledRows | None, seed: int, epochs: int | None = None) -> None:
         """All of the training; ``epochs`` come from `partial_fit`, whose rows may lack classes or hold few of them."""
         kind = kind_of(self.units)
-        with reporting(self, kind.n_epochs(self, train, epochs), train.v, train.labels) as report:
+        n_epochs = kind.n_epochs(self, train, epochs)
+        with threads_for(train.v.numel()), reporting(self, n_epochs, train.v, train.labels) as report:
             self.model_.float()
             self.history_: dict[str, History]
             self.history_, liked = kind.train(self, train, valid, seed, epochs, report)

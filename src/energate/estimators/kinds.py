@@ -66,6 +66,10 @@ class Kind(ABC):
         """The width of the layers of a trunk, 0 where there is none."""
 
     @abstractmethod
+    def skip(self, estimator: Any, rows: Examples) -> Array:
+        """What of every column of ``model_`` goes straight to the output: (D,); empty where nothing does."""
+
+    @abstractmethod
     def build(self, estimator: Any, generator: torch.Generator) -> ClassEnergies:
         """The model before training, with a member for each of ``generative_weights_``."""
 
@@ -126,6 +130,9 @@ class PerClass(Kind):
 
     def breadth(self, estimator: Any, n_rows: int) -> int:  # noqa: ARG002
         return 0
+
+    def skip(self, estimator: Any, rows: Examples) -> Array:  # noqa: ARG002
+        return np.empty(0)
 
     def build(self, estimator: Any, generator: torch.Generator) -> ClassEnergies:
         n_classes, width = len(estimator.classes_), estimator.cells_.width
@@ -208,14 +215,17 @@ def visible_of(estimator: Any) -> str:
 # --- a trunk -------------------------------------------------------------------------------------------------------
 
 MEMBERS, FEW_MEMBERS, MANY_ROWS = 8, 4, 20_000
-TRUNK_WEIGHT = 0.05  # of the denoising loss of all classes together
 UNITS_PER_CLASS = 8
+#: what energies are multiplied by: reconstructions suit noise of a variance of one tenth, see `energate.training.trunk`
+TRUNK_SCALE = 10.0
+SIGMOID_WEIGHT = 0.05  # of the denoising loss where outputs are sigmoid
 #: up to so many rows, width of the layers and rows in a batch; for more the last
 BREADTHS = ((2_000, 128), (10_000, 192), (math.inf, 256))
 BATCHES = ((1_000, 128), (10_000, 256), (50_000, 512), (math.inf, 1024))
-STEPS, PASSES = 500, 12  # of training: at least so many steps, and passes through the rows
+STEPS, PASSES = 400, 12  # of training: at least so many steps, and passes through the rows
 STEPS_PER_EPOCH = 12  # an epoch is as many passes as this takes: validation has its price
 WAVES, MOST_WAVES = 96, 4  # cosines in all, and of a column, at most
+LEAST_VARIANCE = 0.01  # of the noise, in what is divided by it
 
 
 def _by_rows(n_rows: int, steps: tuple[tuple[float, int], ...]) -> int:
@@ -232,7 +242,7 @@ class Trunk(Kind):
     }  # fmt: skip
 
     def weights(self, estimator: Any, n_rows: int) -> Array:
-        found = np.array([TRUNK_WEIGHT]) if is_auto(estimator.generative_weight) else given_weights(estimator)
+        found = self._auto_weight(estimator) if is_auto(estimator.generative_weight) else given_weights(estimator)
         if len(found) > 1:
             return found
         if is_auto(estimator.n_members):
@@ -241,35 +251,57 @@ class Trunk(Kind):
             n_members = edge.whole_number(estimator, "n_members", 1, " or 'auto'")
         return np.repeat(found, n_members)
 
+    def _auto_weight(self, estimator: Any) -> Array:
+        """Such that the loss of a row that stays as noisy as it is counts one half."""
+        sigmoid = visible_of(estimator) == "sigmoid"
+        return np.array([SIGMOID_WEIGHT if sigmoid else 1 / self._noise_variance(estimator)])
+
+    def _noise_variance(self, estimator: Any) -> float:
+        """How far the noise moves a cell, squared, in the mean; noise that replaces cells moves them by about 1."""
+        asked = self.settled(estimator)
+        level = float(edge.per_member(asked, "noise_level", 1))
+        return max(LEAST_VARIANCE, level**2 if asked.noise == "gaussian" else level)
+
     def breadth(self, estimator: Any, n_rows: int) -> int:
         if is_auto(estimator.breadth):
             return _by_rows(n_rows, BREADTHS)
         return edge.whole_number(estimator, "breadth", 1, " or 'auto'")
 
+    def skip(self, estimator: Any, rows: Examples) -> Array:
+        """The best that a column can do on its own against the noise."""
+        if visible_of(estimator) == "sigmoid":
+            return np.empty(0)
+        variance: Array = estimator.scaler_(rows.X).var(axis=0)
+        return variance / (variance + self._noise_variance(estimator))
+
     def build(self, estimator: Any, generator: torch.Generator) -> ClassEnergies:
         n_classes, n_members = len(estimator.classes_), len(estimator.generative_weights_)
         waves = [] if estimator.scaler_.soft is None else np.flatnonzero(estimator.scaler_.soft).tolist()
+        n_hidden, skips = edge.default_size(estimator.n_hidden, UNITS_PER_CLASS), bool(len(estimator.skip_))
         units = TrunkUnits(
             n_members * n_classes,
             estimator.cells_.width,
-            edge.default_size(estimator.n_hidden, UNITS_PER_CLASS),
+            n_hidden,
             estimator.activation,
             n_members=n_members,
             breadth=estimator.breadth_,
             depth=edge.whole_number(estimator, "depth", 1),
             waves=waves,
             n_waves=min(MOST_WAVES, WAVES // max(1, len(waves))),
+            repeats=TRUNK_SCALE * n_hidden**0.5 if skips else 1.0,
             generator=generator,
         )
-        return ClassEnergies([Autoencoder([units], visible_of(self.settled(estimator)))], n_classes)
+        skip = torch.as_tensor(estimator.skip_) if skips else None
+        return ClassEnergies([Autoencoder([units], visible_of(self.settled(estimator)), skip)], n_classes)
 
     def start(self, estimator: Any, rows: Examples, generator: torch.Generator) -> None:  # noqa: ARG002
-        """From the frequencies of the classes, and energies on the scale of one unit."""
+        """From the frequencies of the classes, and logits on the scale of one unit."""
         model = estimator.model_
         counts = 1 + np.bincount(rows.labels, rows.weight, model.n_classes)  # of a class of `partial_fit`, perhaps 0
         with torch.no_grad():
             model.B.copy_(torch.as_tensor(np.log(counts / counts.sum())).to(model.B).expand_as(model.B))
-            model.beta.fill_(model.autoencoders[0].groups[0].n_hidden ** -0.5)
+            (units,) = model.autoencoders[0].groups
+            model.beta.fill_(units.repeats * units.n_hidden**-0.5)
 
     def _training(self, estimator: Any, n_rows: int, seed: int, epochs: int | None) -> TrunkTraining:
         asked, n_members = self.settled(estimator), estimator.model_.n_members

@@ -19,6 +19,7 @@ from energate.errors import InputError
 from energate.estimators import edge
 from energate.estimators.edge import SCALINGS, Array, Estimator, LabelsMixin, in_chunks
 from energate.estimators.progress import reporting, with_callbacks
+from energate.estimators.threads import threads_for
 from energate.training import Batches, History, Stage, corrupt, row_batches
 
 Targets = NDArray[np.float32]  # (n, L) of 0 and 1; for classes one 1 in each row
@@ -250,7 +251,7 @@ class LabelMLP(LabelsMixin, Estimator):
         how = self.learning_rate, self.weight_decay, "adamw", "cosine", self.n_iter_no_change
         stage = Stage("train", epochs, *how)
         batches = member_batches(self.n_members, len(rows), self.batch_size, seed, device)
-        with reporting(self, epochs, *train) as report:
+        with threads_for(train[0].size), reporting(self, epochs, *train) as report:
             self.history_: History = stage.run(loss, groups, batches, validate, report, [noise])
         edge.settle(networks)
 

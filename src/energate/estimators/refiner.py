@@ -18,6 +18,7 @@ from energate.estimators.bases import all_scores, calibrated, fit_with_unseen_sc
 from energate.estimators.edge import SCALINGS, Array, Estimator, Gain, LabelsMixin
 from energate.estimators.mlp import LabelMLP
 from energate.estimators.progress import Reporter, reporting, with_callbacks
+from energate.estimators.threads import threads_for
 from energate.measures import log_loss, standard_error
 from energate.training import History
 from energate.training.labels import (
@@ -116,7 +117,8 @@ class EnergyRefiner(LabelsMixin, Estimator):
         self.__dict__.pop("verdict_", None)  # it comes last: not fitted until then
         Y = self._encode(Y)
         n_folds = min(self.cv, len(X))
-        with reporting(self, (0 if self.prefit else n_folds) + self.max_epochs, X, Y) as report:
+        n_tasks = (0 if self.prefit else n_folds) + self.max_epochs
+        with threads_for(X.size), reporting(self, n_tasks, X, Y) as report:
             self._learn(X, Y, n_folds, report)
         return self
 

@@ -18,6 +18,7 @@ from energate.errors import InputError
 from energate.estimators import edge
 from energate.estimators.edge import DISTANCE_SCALINGS, SCALINGS, Array, Estimator, UnitsBuilder, in_chunks
 from energate.estimators.progress import reporting, with_callbacks
+from energate.estimators.threads import threads_for
 from energate.memory import MemoryUnits
 from energate.training import History, Stage, corrupt, row_batches
 from energate.training.memory import blank, draw_asked, gather, remember
@@ -363,7 +364,7 @@ def train_denoising(
     rates, patience = (estimator.learning_rate, estimator.weight_decay), estimator.n_iter_no_change
     stage = Stage("denoise", epochs, *rates, schedule=schedule, patience=patience)
     batches = row_batches(len(train), estimator.batch_size, seed, train.device)
-    with reporting(estimator, epochs, train) as report:
+    with threads_for(train.numel()), reporting(estimator, epochs, train) as report:
         history = stage.run(loss, model.parameters(), batches, validate, report, [draws])
     edge.settle(model)
     return history

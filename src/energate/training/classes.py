@@ -89,7 +89,7 @@ class ClassEnergies(nn.Module):
     def scores(self, v: Tensor) -> tuple[Tensor, Tensor]:
         """The energies, and the logits, which lack a term that all classes share: (N, K) each, in one pass."""
         logits = self.logits(v)
-        shared = self.share @ self.beta.sum(1) * self.autoencoders[0].visible.conjugate(v)  # (N,)
+        shared = torch.stack([part.shared_term(v) for part in self.autoencoders], 1) @ (self.share @ self.beta)  # (N,)
         return logits - shared.unsqueeze(1), logits
 
     def encode(self, v: Tensor) -> Tensor:

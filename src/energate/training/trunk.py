@@ -8,6 +8,10 @@ scale s and biases B_k, log p(k|v) = s E_k(v) + B_k - s F(v), where
 is itself the energy of an auto-encoder, whose reconstruction is the mean of the classes' by their probabilities.  It
 needs no labels, ties the field to the rows, and regularises: with it the trunk needs no dropout.
 
+Noise of standard deviation t makes of a density p a smooth one, whose best reconstruction is v + t^2 grad log p.  So at
+s = 1 / t^2 one energy is right for both: s E_k + B_k is the logarithm of the density of class k, by which rows are told
+apart, and v + grad F the reconstruction.  Scales far below that ask for energies that are too steep to denoise.
+
 Every row is held out by at most one member.  What a member says of its held-out rows chooses its epoch, and what all
 of them say of theirs the one temperature of the classifier: no row is lost, and no energy is judged by rows that it
 was trained on.
@@ -28,7 +32,7 @@ from energate.training.loop import Batches, History, Listener, Stage, corrupt, e
 WARM_UP = 0.1  # share of the steps in which the learning rate grows
 SMOOTHING = 0.05  # of the labels: logits stay finite where classes are separable
 FASTER = 6.0  # the scales of the columns learn so many times faster: a trunk chooses columns early
-DENOISED = 4  # one row in so many is also denoised
+DENOISED = 4  # one batch in so many is also denoised
 MOST_JUDGES = 20_000  # held-out rows that choose the epoch, at most
 
 
@@ -124,18 +128,17 @@ def _loss(
     mix = torch.as_tensor(how.generative_weight, dtype=rows.v.dtype, device=rows.v.device)
     generative, visible = bool((mix > 0).any()), model.autoencoders[0].visible
 
-    def loss(batch: Tensor) -> Tensor:  # (C, B) -> (C,)
+    def loss(batch: Tensor) -> Tensor:  # (C, B), or (C, B, 1) to be denoised, too -> (C,)
+        denoised, batch = batch.ndim == 3, batch.flatten(1)
         v, weight = rows.v[batch], rows.weight[batch]  # (C, B, D), (C, B)
         logits = model.calibrated(model.part_energies(v))  # (C, B, K)
         labels = rows.labels[batch].flatten()
         each = F.cross_entropy(logits.flatten(0, 1), labels, reduction="none", label_smoothing=SMOOTHING)
         total = (weight * each.view_as(weight)).mean(1)
-        if generative:
-            few = math.ceil(v.shape[1] / DENOISED)
-            clean = v[:, :few]
-            seen = corrupt(clean, how.noise, how.noise_level, generator)
-            missed = visible.divergence(reconstruct_together(model, seen), clean)  # (C, B / 4)
-            total = total + mix / v.shape[2] * (weight[:, :few] * missed).mean(1)
+        if generative and denoised:
+            seen = corrupt(v, how.noise, how.noise_level, generator)
+            missed = visible.divergence(reconstruct_together(model, seen), v)  # (C, B)
+            total = total + DENOISED * mix / v.shape[2] * (weight * missed).mean(1)
         return _of_members(total)
 
     return loss
@@ -147,16 +150,16 @@ def _of_members(values: Tensor) -> Tensor:
 
 
 def _groups(model: ClassEnergies, how: TrunkTraining) -> list[dict[str, object]]:
-    """Matrices decay, scales of columns learn faster."""
-    scales = [group.s for group in model.autoencoders[0].groups]
-    matrices = [
-        parameter for group in model.autoencoders[0].groups for parameter in group.parameters() if parameter.ndim == 3
-    ]
-    known = {id(parameter) for parameter in [*scales, *matrices]}
+    """Matrices decay, scales of columns learn faster, and visible biases as much slower as they count for more."""
+    (part,) = model.autoencoders
+    scales = [group.s for group in part.groups]
+    matrices = [parameter for group in part.groups for parameter in group.parameters() if parameter.ndim == 3]
+    known = {id(parameter) for parameter in [*scales, *matrices, part.a]}
     others = [parameter for parameter in model.parameters() if id(parameter) not in known]
     return [
         {"params": matrices, "weight_decay": how.weight_decay},
         {"params": others},
+        {"params": [part.a], "learning_rate": how.learning_rate / part.groups[0].repeats},
         {"params": scales, "learning_rate": FASTER * how.learning_rate},
     ]
 
@@ -190,7 +193,10 @@ def _held_out(n_members: int, rows: LabelledRows, valid: LabelledRows | None, fo
 
 
 def _batches(n_members: int, fold: Tensor | None, n_rows: int, how: TrunkTraining, device: torch.device) -> Batches:
-    """Every member its own rows: a function from the epoch to batches (C, B) of row numbers."""
+    """Every member its own rows: a function from the epoch to batches (C, B) of row numbers.
+
+    Batches to be denoised, too, are (C, B, 1).  Some whole ones, and not some rows of all: small steps take as long.
+    """
     trains = torch.ones(n_members, n_rows, dtype=torch.bool)
     if fold is not None:
         trains = fold != torch.arange(n_members).unsqueeze(1)  # (C, N)
@@ -204,7 +210,7 @@ def _batches(n_members: int, fold: Tensor | None, n_rows: int, how: TrunkTrainin
             keys = torch.rand(n_members, n_rows, generator=epoch_generator(how.seed, epoch * how.passes + number))
             order = keys.masked_fill(~trains, 2.0).argsort(1)[:, : n_steps * size]  # rows held out come last
             found += order.unflatten(1, (n_steps, size)).to(device).unbind(1)
-        return found
+        return [batch if i % DENOISED else batch.unsqueeze(2) for i, batch in enumerate(found)]
 
     return batches
 

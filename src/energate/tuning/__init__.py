@@ -22,12 +22,12 @@ from energate.errors import InputError, require
 from energate.estimators import EnergyClassifier
 from energate.estimators.classifier import PER_MEMBER
 from energate.estimators.edge import MIN_CLASS_ROWS, draw_seed
-from energate.estimators.kinds import TRUNK_WEIGHT, kind_of
+from energate.estimators.kinds import kind_of
 from energate.estimators.together import Config
-from energate.tuning._space import DEFAULT_SPACE, Space, plain, read_space
+from energate.tuning._space import DEFAULT_SPACE, TRUNK_SPACE, Space, plain, read_space
 from energate.tuning._study import KEY, SAMPLER, SAMPLERS, Plan, Study, Trainer, Trial, open_storage, stored_attributes
 
-__all__ = ["DEFAULT_SPACE", "SearchResult", "Trial", "search"]
+__all__ = ["DEFAULT_SPACE", "TRUNK_SPACE", "SearchResult", "Trial", "search"]
 
 OBJECTIVES = ("log_loss", "error")
 GENERATIVE_WEIGHT = 0.1  # in the place of "auto", which asks for several members
@@ -78,8 +78,8 @@ def search(
     Parameters
     ----------
     space : for every parameter a list of choices, ``(low, high)`` (whole numbers if both ends are) or
-        ``(low, high, "log")``; None is `energate.tuning.DEFAULT_SPACE`.  ``n_factors`` of ``"auto"`` follows
-        ``n_hidden`` unless it is in the space.
+        ``(low, high, "log")``; None is `TRUNK_SPACE` or `DEFAULT_SPACE` of this module.
+        ``n_factors`` of ``"auto"`` follows ``n_hidden`` unless it is in the space.
     n_trials : trials in all, those found in ``storage`` among them.
     n_together : trials that are drawn before the next results are awaited.  Those that differ only in learning rates,
         ``weight_decay``, ``noise_level`` and ``generative_weight`` train as one program.
@@ -125,7 +125,8 @@ def _plan(
     base["generative_weight"] = _one_member(base)
     if space is None:
         sized = not callable(base["units"])
-        space = {name: given for name, given in DEFAULT_SPACE.items() if sized or name != "n_hidden"}
+        default = TRUNK_SPACE if base["units"] == "trunk" else DEFAULT_SPACE
+        space = {name: given for name, given in default.items() if sized or name != "n_hidden"}
     dimensions = read_space(space, base)
 
     def complete(config: Config) -> Config:
@@ -208,7 +209,8 @@ def _one_member(base: Config) -> float:
     """The generative weight of the estimator, after a check that it asks for one member."""
     weight = base["generative_weight"]
     if isinstance(weight, str) and weight == "auto":
-        by_kind = TRUNK_WEIGHT if kind_of(base["units"]).whole else GENERATIVE_WEIGHT
+        kind = kind_of(base["units"])
+        by_kind = kind.weights(EnergyClassifier(**base), 1)[0] if kind.whole else GENERATIVE_WEIGHT
         base = {**base, "generative_weight": 0.0 if callable(base["units"]) else by_kind}
     for name in PER_MEMBER:
         if isinstance(base[name], str) or np.ndim(base[name]):

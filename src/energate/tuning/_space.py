@@ -21,6 +21,15 @@ DEFAULT_SPACE: dict[str, Any] = {
     "weight_decay": (1e-6, 1e-2, "log"),
     "n_hidden": [50, 100, 200],
 }
+#: the same for a trunk
+TRUNK_SPACE: dict[str, Any] = {
+    "noise_level": (0.1, 0.5),
+    "generative_weight": (1.0, 100.0, "log"),
+    "learning_rate": (1e-3, 1e-2, "log"),
+    "weight_decay": (1e-3, 0.1, "log"),
+    "breadth": [64, 128, 256],
+    "depth": [1, 2, 3],
+}
 #: what decides how trials are measured and compared, and is therefore the same for all
 FIXED = (
     "class_weight",

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 from sklearn.base import clone
@@ -24,8 +23,6 @@ from energate.tables.reading import SEPARATORS, Batch, Source, n_rows, open_tabl
 from energate.tables.values import is_text, listed, numbers
 from energate.tables.writing import as_printed, check_kind, open_writer
 from energate.views.view import KINDS, Command, View, tasks, view_of
-
-SMALL = 1_000_000  # numbers in a table that one thread fits as fast as several
 
 # --- fitting -----------------------------------------------------------------------------------------------------
 
@@ -115,8 +112,7 @@ def fit_table(
         build = order.trained.build
         model = build(device, random_state, epochs, **options) if estimator is None else clone(estimator)
         rows = CodedRows(X, columns) if coded else X
-        with _threads_for(X.size):
-            return model.fit(rows) if order.task == "anomaly" else model.fit(rows, y)
+        return model.fit(rows) if order.task == "anomaly" else model.fit(rows, y)
 
     try:
         y, said = order.read_target(table)
@@ -213,17 +209,6 @@ def hold_out(n_all: int, classes: Any, test_fraction: float, seed: int) -> tuple
             "`test_fraction` of 0 to go without a measurement."
         )
     return np.setdiff1d(np.arange(n_all), test), test
-
-
-@contextlib.contextmanager
-def _threads_for(n_numbers: int) -> Iterator[None]:
-    """One thread for little data: several would wait for each other most of the time, on a busy machine all of it."""
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1 if n_numbers < SMALL else n_threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(n_threads)
 
 
 def measured(model: Any, X: Array, y: Any) -> dict[str, Any]:
