@@ -105,7 +105,7 @@ class EnergyScorer(
 
     _FITTED = ("scaler_", "n_units_", "soft_columns_", "offset_")  # what is saved beside the model
     _ADDED = {3: ("column_weight", "forgetting", "max_units", "n_units_")}  # noqa: RUF012  by schema
-    _FITTED_LATER = {4: {"soft_columns_": _not_soft}}  # noqa: RUF012  by schema
+    _FITTED_LATER = {5: {"soft_columns_": _not_soft}}  # noqa: RUF012  by schema
 
     units: str | UnitsBuilder = MEMORY
     _: KW_ONLY
