@@ -10,7 +10,8 @@ ENERGATE_DATA, is the folder with anomaly/*.npz (X, and y with 1 for anomalies).
 not computed again.  The peers of PyOD take ``pip install -r benchmarks/peers.txt``.
 
 The defaults of EnergyScorer were chosen on one half of the sets, every second of their sorted names (``--half
-development``).  The other half, ``--half held-out``, played no part.  34_smtp has one anomaly, and is for speed only.
+development``), and on ``--half tables``.  The other half, ``--half held-out``, played no part.  34_smtp has one
+anomaly, and is for speed only.
 
 ``--half tables``: classification tables (tables/*.arff of the same folder) in which rare classes are the anomalies, one
 or two for each, of all rows at most 2,500 normal ones; the anomalies are a twelfth of these at most.
