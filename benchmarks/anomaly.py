@@ -10,7 +10,8 @@ ENERGATE_DATA, is the folder with anomaly/*.npz (X, and y with 1 for anomalies).
 not computed again.  The peers of PyOD take ``pip install -r benchmarks/peers.txt``.
 
 The defaults of EnergyScorer were chosen on one half of the sets, every second of their sorted names (``--half
-development``).  The other half, ``--half held-out``, played no part.  34_smtp has one anomaly, and is for speed only.
+development``), and on ``--half tables``.  The other half, ``--half held-out``, played no part.  34_smtp has one
+anomaly, and is for speed only.
 
 ``--half tables``: classification tables (tables/*.arff of the same folder) in which rare classes are the anomalies, one
 or two for each, of all rows at most 2,500 normal ones; the anomalies are a twelfth of these at most.
@@ -21,42 +22,31 @@ rows): with the first half of the normal rows for `fit`, as there, and with a ra
 
 import argparse
 import csv
-import importlib
-import importlib.util
 import itertools
-import json
 import os
-import time
-import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from detectors import OURS, PEERS, Array, Build, Line, Lines, installed, measure, scorer
 from scipy.stats import rankdata, studentized_range
-from sklearn.base import BaseEstimator
-from sklearn.ensemble import IsolationForest
-from sklearn.metrics import average_precision_score, roc_auc_score
-from sklearn.mixture import GaussianMixture
-from sklearn.neighbors import LocalOutlierFactor, NearestNeighbors
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.svm import OneClassSVM
 
-from energate import EnergyScorer
 from energate.tables import learn_columns, open_table
 from energate.tables.values import is_text
 
-Array = NDArray[Any]
-Line = dict[str, Any]
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "anomaly.jsonl"
 PICTURE = HERE.parent / "docs" / "images" / "anomaly-ranks.png"
-OURS = "EnergyScorer"
 SETTINGS = ("clean", "mixed")
+SYSTEMS: dict[str, Build] = {
+    OURS: scorer(),
+    f"{OURS} mean-covariance": scorer(units="mean-covariance"),
+    **PEERS,
+}
 NAMES = (
     "11_donors", "14_glass", "16_http", "18_Ionosphere", "1_ALOI", "20_letter", "22_magic.gamma", "24_mnist",
     "26_optdigits", "28_pendigits", "30_satellite", "32_shuttle", "37_Stamps", "39_vertebral", "41_Waveform", "43_WDBC",
@@ -101,95 +91,6 @@ def split(X: Array, y: Array, setting: str, seed: int | None) -> tuple[Array, Ar
     else:
         train, test = np.split(order, [int(0.7 * len(X))])
     return X[train], X[test], y[test]
-
-
-# --- systems: from a seed and the number of rows to an estimator, and its badness of rows --------------------------
-
-
-class FifthNeighbour(BaseEstimator):  # type: ignore[misc]
-    """The distance to the fifth nearest row, as PyOD's and the published kNN."""
-
-    def fit(self, X: Array, y: None = None) -> "FifthNeighbour":  # noqa: ARG002
-        self.found_ = NearestNeighbors(n_neighbors=5).fit(X)
-        return self
-
-    def score_samples(self, X: Array) -> Array:
-        return -np.asarray(self.found_.kneighbors(X)[0][:, -1])
-
-
-def of_pyod(module: str, kind: str, **options: Any) -> Callable[[int, int, int], Any]:
-    def build(seed: int, n_rows: int, width: int) -> Any:
-        made = getattr(importlib.import_module(f"pyod.models.{module}"), kind)
-        more = {name: value({"seed": seed, "rows": n_rows, "width": width}) for name, value in options.items()}
-        return made(**more)
-
-    return build
-
-
-def standardised(estimator: Any) -> Any:
-    return make_pipeline(StandardScaler(), estimator)
-
-
-def scorer(**options: Any) -> Callable[[int, int, int], Any]:
-    return lambda seed, *_: EnergyScorer(**options, random_state=seed, device="cpu")
-
-
-#: PyOD's networks fail on a last batch of one row, or on fewer rows than fill a batch
-PYOD_BATCH: Callable[[dict[str, int]], int] = lambda at: min(32, at["rows"])  # noqa: E731
-SYSTEMS: dict[str, Callable[[int, int, int], Any]] = {
-    OURS: scorer(),
-    f"{OURS} mean-covariance": scorer(units="mean-covariance"),
-    "IForest": lambda seed, *_: IsolationForest(random_state=seed),
-    "LOF": lambda *_: standardised(LocalOutlierFactor(novelty=True)),
-    "OneClassSVM": lambda *_: standardised(OneClassSVM()),
-    "kNN": lambda *_: standardised(FifthNeighbour()),
-    "GaussianMixture": lambda seed, *_: standardised(GaussianMixture(5, reg_covar=1e-2, random_state=seed)),
-    "ECOD": of_pyod("ecod", "ECOD"),
-    "COPOD": of_pyod("copod", "COPOD"),
-    "PCA": of_pyod("pca", "PCA", random_state=lambda at: at["seed"]),
-    "HBOS": of_pyod("hbos", "HBOS"),
-    "AutoEncoder": of_pyod(
-        "auto_encoder",
-        "AutoEncoder",
-        random_state=lambda at: at["seed"],
-        verbose=lambda _: 0,
-        device=lambda _: "cpu",
-        batch_size=PYOD_BATCH,
-    ),
-    "DeepSVDD": of_pyod(
-        "deep_svdd",
-        "DeepSVDD",
-        n_features=lambda at: at["width"],
-        random_state=lambda at: at["seed"],
-        verbose=lambda _: 0,
-        batch_size=PYOD_BATCH,
-    ),
-}
-OF_PYOD = ("ECOD", "COPOD", "PCA", "HBOS", "AutoEncoder", "DeepSVDD")
-SCALED_FIRST = ("PCA", "DeepSVDD")  # of PyOD; the others scale, or need none
-
-
-def measure(system: str, seed: int, train: Array, test: Array, anomaly: Array) -> Line:
-    if system in SCALED_FIRST:
-        varies = train.std(0) > 0  # PCA divides by it
-        scaling = StandardScaler().fit(train[:, varies])
-        train, test = scaling.transform(train[:, varies]), scaling.transform(test[:, varies])
-    estimator = SYSTEMS[system](seed, *train.shape)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of peers: few rows, EM that stops early
-        began = time.perf_counter()
-        estimator.fit(train)
-        fitted = time.perf_counter()
-        # PyOD's scores are high for anomalies, all others' for normal rows.
-        badness = estimator.decision_function(test) if system in OF_PYOD else -estimator.score_samples(test)
-        scored = time.perf_counter()
-    badness = np.nan_to_num(np.asarray(badness, np.float64), nan=np.finfo(np.float64).max)
-    return {
-        "auc": round(float(roc_auc_score(anomaly, badness)), 5),
-        "ap": round(float(average_precision_score(anomaly, badness)), 5),
-        "fit_s": round(fitted - began, 3),
-        "score_s": round(scored - fitted, 3),
-    }
 
 
 # --- the table -----------------------------------------------------------------------------------------------------
@@ -296,11 +197,12 @@ def beside(table: Path, folder: Path, seeds: int) -> str:
     for name in names:
         X, y = load(folder, name)
         key = name.split("_", 1)[1].lower()
-        ours = {"same": 100 * measure(OURS, 0, *split(X, y, "clean", None))["auc"]}
-        ours["shuffled"] = float(
-            np.mean([100 * measure(OURS, seed, *split(X, y, "clean", seed))["auc"] for seed in range(seeds)])
-        )
-        check = 100 * measure("kNN", 0, *split(X, y, "clean", None))["auc"]
+
+        def auc(system: str, seed: int | None, X: Array = X, y: Array = y) -> float:
+            return 100 * float(measure(system, SYSTEMS[system], seed or 0, *split(X, y, "clean", seed))["auc"])
+
+        ours = {"same": auc(OURS, None), "shuffled": float(np.mean([auc(OURS, seed) for seed in range(seeds)]))}
+        check = auc("kNN", None)
         for how, value in ours.items():
             found[how].append([value, *published[key]])
         places = {how: rankdata(-np.array(values[-1]))[0] for how, values in found.items()}
@@ -320,25 +222,21 @@ def beside(table: Path, folder: Path, seeds: int) -> str:
 
 def run(sets: dict[str, tuple[Array, Array]], seeds: int, systems: list[str], out: Path) -> list[Line]:
     """Compute what the file lacks, and return the lines of these sets, seeds and systems."""
-    done = [json.loads(text) for text in out.read_text().splitlines()] if out.exists() else []
-    have = {(line["set"], line["setting"], line["seed"], line["system"]): line for line in done}
-    lines, warm = [], np.random.default_rng(0).normal(size=(200, 3))
+    file, lines = Lines(out, ("set", "setting", "seed", "system")), []
+    warm = np.random.default_rng(0).normal(size=(200, 3))
     for system in systems:  # what is compiled or imported on the first call is not the time of a fit
-        measure(system, 0, warm, warm, np.arange(200) % 2)
+        measure(system, SYSTEMS[system], 0, warm, warm, np.arange(200) % 2)
     for seed, (name, (X, y)) in itertools.product(range(seeds), sets.items()):
-        for setting in SETTINGS:
-            train, test, anomaly = split(X, y, setting, seed)
-            for system in systems:
-                key = name, setting, seed, system
-                if key not in have:
-                    line = dict(zip(("set", "setting", "seed", "system"), key, strict=True))
-                    line |= {"train": train.shape, "test": len(test)} | measure(system, seed, train, test, anomaly)
-                    with out.open("a") as file:
-                        file.write(json.dumps(line) + "\n")
-                    have[key] = line
-                lines.append(have[key])
+        for setting, system in itertools.product(SETTINGS, systems):
+            lines.append(file.get((name, setting, seed, system), partial(measured, X, y, setting, seed, system)))
         print(f"seed {seed}, {name}: done", flush=True)
     return lines
+
+
+def measured(X: Array, y: Array, setting: str, seed: int, system: str) -> Line:
+    train, test, anomaly = split(X, y, setting, seed)
+    sizes = {"train": train.shape, "test": len(test)}
+    return sizes | measure(system, SYSTEMS[system], seed, train, test, anomaly)
 
 
 def main() -> None:
@@ -361,10 +259,7 @@ def main() -> None:
         print(beside(options.published, folder, options.seeds))
         return
     names = options.sets or (["45_wine", "14_glass"] if options.quick else HALVES.get(options.half, ()))
-    systems = options.systems or list(SYSTEMS)
-    if importlib.util.find_spec("pyod") is None and set(systems) & set(OF_PYOD):
-        systems = [system for system in systems if system not in OF_PYOD]
-        print("the peers of PyOD are skipped: pip install -r benchmarks/peers.txt")
+    systems = installed(options.systems or list(SYSTEMS))
     out = options.out or (RESULTS.with_stem("anomaly-tables") if options.half == "tables" else RESULTS)
     sets = rare_classes(folder) if options.half == "tables" else {name: load(folder, name) for name in names}
     lines = run(sets, 1 if options.quick else options.seeds, systems, out)

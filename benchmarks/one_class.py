@@ -5,7 +5,7 @@ python benchmarks/one_class.py [--data FOLDER] [--seeds 5] [--sets wine iris] [-
 One class (or label) is normal.  Half of its rows, at most 400, are for `fit`; the other half, and at most 1,000 rows of
 the rest, are for the test.  Every system has its defaults and the same rows.  ``--data``, or else the environment
 variable ENERGATE_DATA, is the folder with single/mnist.npz and multi/scene.npz; sets that are not there are skipped.
-Lines that the file already holds are not computed again.  The peer "PyOD AutoEncoder" takes
+Lines that the file already holds are not computed again.  The peer AutoEncoder, of PyOD, takes
 ``pip install -r benchmarks/peers.txt``.
 
 The defaults of EnergyScorer were chosen on the sets and classes of ``--development``; none of these classes is in the
@@ -13,37 +13,28 @@ headline.
 """
 
 import argparse
-import importlib
-import importlib.util
 import itertools
-import json
 import os
-import time
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from detectors import OURS, PEERS, Array, Build, Line, Lines, installed, measure, scorer
 from numpy.typing import NDArray
 from sklearn import datasets
-from sklearn.ensemble import IsolationForest
-from sklearn.metrics import average_precision_score, roc_auc_score
-from sklearn.mixture import GaussianMixture
-from sklearn.neighbors import LocalOutlierFactor
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.svm import OneClassSVM
 
-from energate import EnergyScorer
-
-Array = NDArray[Any]
-Line = dict[str, Any]
 RESULTS = Path(__file__).parent / "results" / "one-class.jsonl"
 TRAIN_ROWS, TEST_ROWS, OTHER_ROWS = 400, 400, 1000
-OURS = "EnergyScorer"
+SYSTEMS: dict[str, Build] = {
+    f"{OURS} mean": scorer(units="mean"),
+    f"{OURS} covariance": scorer(units="covariance"),
+    f"{OURS} mean-covariance": scorer(units="mean-covariance"),
+    **{name: PEERS[name] for name in ("AutoEncoder", "IForest", "LOF", "OneClassSVM", "GaussianMixture")},
+}
 
 # --- data: columns, and which classes or labels every row has ------------------------------------------------------
 
@@ -141,51 +132,6 @@ def split(X: Array, normal: NDArray[np.bool_], seed: int) -> tuple[Array, Array,
     return X[inside[:half][:TRAIN_ROWS]], X[np.r_[test, others]], np.repeat([0, 1], [len(test), len(others)])
 
 
-# --- systems: from a seed and the number of rows to an estimator ---------------------------------------------------
-
-
-def pyod_autoencoder(seed: int, n_rows: int) -> Any:
-    kind = importlib.import_module("pyod.models.auto_encoder").AutoEncoder
-    # It standardises by itself, and fails on fewer rows than fill a batch.
-    return kind(random_state=seed, verbose=0, device="cpu", batch_size=min(32, n_rows))
-
-
-def scorer(units: str) -> Callable[[int, int], Any]:
-    return lambda seed, _: EnergyScorer(units, random_state=seed, device="cpu")
-
-
-SYSTEMS: dict[str, Callable[[int, int], Any]] = {
-    f"{OURS} mean": scorer("mean"),
-    f"{OURS} covariance": scorer("covariance"),
-    f"{OURS} mean-covariance": scorer("mean-covariance"),
-    "PyOD AutoEncoder": pyod_autoencoder,
-    "IsolationForest": lambda seed, _: IsolationForest(random_state=seed),
-    "LocalOutlierFactor": lambda *_: make_pipeline(StandardScaler(), LocalOutlierFactor(novelty=True)),
-    "OneClassSVM": lambda *_: make_pipeline(StandardScaler(), OneClassSVM()),
-    "GaussianMixture": lambda seed, _: make_pipeline(
-        StandardScaler(), GaussianMixture(5, reg_covar=1e-2, random_state=seed)
-    ),
-}
-
-
-def measure(system: str, seed: int, train: Array, test: Array, anomaly: Array) -> Line:
-    estimator = SYSTEMS[system](seed, len(train))
-    began = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of peers: few rows, EM that stops early
-        estimator.fit(train)
-    fitted = time.perf_counter()
-    # PyOD's scores are high for anomalies, all others' for normal rows.
-    badness = estimator.decision_function(test) if system.startswith("PyOD") else -estimator.score_samples(test)
-    scored = time.perf_counter()
-    return {
-        "auc": round(float(roc_auc_score(anomaly, badness)), 4),
-        "ap": round(float(average_precision_score(anomaly, badness)), 4),
-        "fit_s": round(fitted - began, 3),
-        "score_s": round(scored - fitted, 3),
-    }
-
-
 # --- the table ---------------------------------------------------------------------------------------------------
 
 
@@ -255,8 +201,6 @@ def differences(auc: dict[str, dict[str, Array]], systems: list[str], names: lis
 
 def run(sets: dict[str, Any], folder: Path, seeds: int, systems: list[str], out: Path) -> list[Line]:
     """Compute what the file lacks, and return the lines of these sets, seeds and systems."""
-    done = [json.loads(text) for text in out.read_text().splitlines()] if out.exists() else []
-    have = {(line["set"], line["class"], line["seed"], line["system"]): line for line in done}
     tasks = []
     for name, (load, classes) in sets.items():
         try:
@@ -265,20 +209,18 @@ def run(sets: dict[str, Any], folder: Path, seeds: int, systems: list[str], out:
             print(f"{name} is skipped: {error.filename} is not there; --data or ENERGATE_DATA names its folder")
         else:
             tasks += [(name, label, X, Y[:, label]) for label in classes]
-    lines = []
+    file, lines = Lines(out, ("set", "class", "seed", "system")), []
     for seed, (name, label, X, normal) in itertools.product(range(seeds), tasks):
-        train, test, anomaly = split(X, normal, seed)
         for system in systems:
-            key = name, label, seed, system
-            if key not in have:
-                line = dict(zip(("set", "class", "seed", "system"), key, strict=True))
-                line |= {"train": train.shape, "test": len(test)} | measure(system, seed, train, test, anomaly)
-                with out.open("a") as file:
-                    file.write(json.dumps(line) + "\n")
-                have[key] = line
-            lines.append(have[key])
+            lines.append(file.get((name, label, seed, system), partial(measured, X, normal, seed, system)))
         print(f"seed {seed}, {name}, class {label}: done", flush=True)
     return lines
+
+
+def measured(X: Array, normal: NDArray[np.bool_], seed: int, system: str) -> Line:
+    train, test, anomaly = split(X, normal, seed)
+    sizes = {"train": train.shape, "test": len(test)}
+    return sizes | measure(system, SYSTEMS[system], seed, train, test, anomaly)
 
 
 def main() -> None:
@@ -298,10 +240,7 @@ def main() -> None:
         parser.error(f"--sets must be some of {', '.join(sets)}; got {', '.join(sorted(unknown))}")
     out = options.out or (RESULTS.with_stem("one-class-development") if options.development else RESULTS)
     out.parent.mkdir(parents=True, exist_ok=True)
-    systems = list(SYSTEMS)
-    if importlib.util.find_spec("pyod") is None:
-        systems.remove("PyOD AutoEncoder")
-        print("PyOD AutoEncoder is skipped: pip install -r benchmarks/peers.txt")
+    systems = installed(list(SYSTEMS))
     chosen_sets = {name: sets[name] for name in sets if name in chosen}
     lines = run(chosen_sets, Path(options.data), 1 if options.quick else options.seeds, systems, out)
     print("\n" + report(lines) if lines else "nothing was measured")

@@ -26,7 +26,7 @@ from energate.estimators import (
     LabelMLP,
     PairScorer,
 )
-from energate.memory import ColumnMemoryUnits, MemoryUnits
+from energate.memory import ColumnMemoryUnits, MemoryUnits, SoftColumnUnits, SoftGaussianUnits
 from energate.trunk import TrunkUnits
 from energate.units import CovarianceUnits, GatedUnits, HiddenUnits, MeanUnits, NetworkUnits, SymmetricGatedUnits
 
@@ -88,6 +88,8 @@ UNITS = [
     UnitsCase("trunk-alone", lambda f: TrunkUnits(K, D, M, f, n_members=K, breadth=5, depth=1)),
     UnitsCase("memory", lambda _: MemoryUnits(K, D, M, 3)),
     UnitsCase("column-memory", lambda _: ColumnMemoryUnits(K, D, 5)),
+    UnitsCase("soft-columns", lambda _: SoftColumnUnits(K, D, 5)),
+    UnitsCase("soft-gaussian", lambda _: SoftGaussianUnits(K, D)),
 ]
 
 #: every registered activation, and the options that change the formula

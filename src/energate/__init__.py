@@ -25,6 +25,8 @@ _HOME = {
     "NetworkUnits": "units",
     "PairScorer": "estimators",
     "RBM": "rbm",
+    "SoftColumnUnits": "memory",
+    "SoftGaussianUnits": "memory",
     "SymmetricGatedUnits": "units",
     "apply_table": "views",
     "calibrate": "training.calibration",

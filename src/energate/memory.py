@@ -12,6 +12,9 @@ one step along the field is a step of mean shift.  n_i is how many rows unit i s
 Energies of several temperatures, and of rows and of columns alone, are averaged: with shares that add up to 1 the terms
 -|v|^2 / 2 do, too, and the average is the exact energy of one auto-encoder whose reconstruction is the same average.
 Shares that do not add up to 1 leave an energy that is exact and no average of densities.
+
+Energies of *soft* columns, z / sqrt(1 + (z / 3)^2) of columns z in robust units, bring their own quadratic term, and
+are added whatever their shares: one far value of a row has a bounded say in them.
 """
 
 import math
@@ -130,11 +133,10 @@ def _largest(u: Tensor) -> Tensor:
     return u.detach().amax(-1, keepdim=True)  # (K, N, 1)
 
 
-class ColumnMemoryUnits(HiddenUnits):
-    """A memory of every column alone, of B values each: the energy of a product of one-dimensional densities.
+class ColumnUnits(HiddenUnits):
+    """What memories of single columns share: a softmax over the B values of each, at one temperature, with counts.
 
-    ``E(v) = sum_d T log sum_b n_db exp(-(v_d - w_db)^2 / (2 T))`` with linear outputs and a share of 1.  Parameters:
-    ``W`` (K, D, B), the values; ``log_counts`` (K, D, B); ``log_T`` (K,) and ``log_share`` (K,).
+    Parameters: ``W`` (K, D, B), the values; ``log_counts`` (K, D, B); ``log_T`` (K,) and ``log_share`` (K,).
     """
 
     def __init__(self, n_models: int, n_visible: int, n_values: int, generator: torch.Generator | None = None) -> None:
@@ -146,14 +148,6 @@ class ColumnMemoryUnits(HiddenUnits):
         self.log_counts = nn.Parameter(torch.zeros(n_models, n_visible, n_values))
         self.log_T = nn.Parameter(torch.zeros(n_models))
         self.log_share = nn.Parameter(torch.zeros(n_models))
-
-    def preactivation(self, v: Tensor, c: Tensor | None) -> tuple[Tensor, None]:
-        v = v.unsqueeze(0) if v.ndim == 2 else v  # (1, N, D), or (K, N, D)
-        W = self.W.unsqueeze(1)  # (K, 1, D, B)
-        return (W * (v.unsqueeze(-1) - W / 2)).flatten(2), None  # (K, N, D * B)
-
-    def decode(self, h: Tensor, carry: None) -> Tensor:
-        return (h.unflatten(2, self.W.shape[1:]) * self.W.unsqueeze(1)).sum(-1)  # (K, N, D)
 
     def _scaled(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """By column, u / T + log n, (K, N, D, B), and T (K, 1, 1)."""
@@ -167,3 +161,93 @@ class ColumnMemoryUnits(HiddenUnits):
 
     def _activate(self, u: Tensor) -> Tensor:
         return self.log_share.exp()[:, None, None] * torch.softmax(self._scaled(u)[0], -1).flatten(2)
+
+
+class ColumnMemoryUnits(ColumnUnits):
+    """A memory of every column alone, of B values each: the energy of a product of one-dimensional densities.
+
+    ``E(v) = sum_d T log sum_b n_db exp(-(v_d - w_db)^2 / (2 T))`` with linear outputs and a share of 1.
+    """
+
+    def preactivation(self, v: Tensor, c: Tensor | None) -> tuple[Tensor, None]:
+        W = self.W.unsqueeze(1)  # (K, 1, D, B)
+        return (W * (_of_models(v).unsqueeze(-1) - W / 2)).flatten(2), None  # (K, N, D * B)
+
+    def decode(self, h: Tensor, carry: None) -> Tensor:
+        return (h.unflatten(2, self.W.shape[1:]) * self.W.unsqueeze(1)).sum(-1)  # (K, N, D)
+
+
+# --- soft columns ----------------------------------------------------------------------------------------------------
+
+
+class SoftColumns(nn.Module):
+    """Columns as ``z / sqrt(1 + (limit z)^2)`` with ``z = rate (v - middle)``: within 1 / limit; 0 is no limit.
+
+    Parameters: ``middle``, ``rate`` and ``limit``, each (K, D).
+    """
+
+    def __init__(self, n_models: int, n_visible: int) -> None:
+        super().__init__()
+        self.middle = nn.Parameter(torch.zeros(n_models, n_visible))
+        self.rate = nn.Parameter(torch.ones(n_models, n_visible))
+        self.limit = nn.Parameter(torch.zeros(n_models, n_visible))
+
+    def forward(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """The soft columns, and their derivatives in v: each (K, N, D)."""
+        rate = self.rate.unsqueeze(1)  # (K, 1, D)
+        z = rate * (_of_models(v) - self.middle.unsqueeze(1))  # (K, N, D)
+        root = torch.rsqrt(1 + (self.limit.unsqueeze(1) * z).square())
+        return z * root, rate * root**3
+
+
+class SoftColumnUnits(ColumnUnits):
+    """A memory of every soft column s(v) alone: ``E(v) = sum_d T log sum_b n_db exp(-(s_d(v) - w_db)^2 / (2 T))``.
+
+    It has its quadratic term inside, ``u = -(s(v) - w)^2 / 2``, and is added to any other energy.
+    """
+
+    def __init__(self, n_models: int, n_visible: int, n_values: int, generator: torch.Generator | None = None) -> None:
+        super().__init__(n_models, n_visible, n_values, generator)
+        self.columns = SoftColumns(n_models, n_visible)
+
+    def preactivation(self, v: Tensor, c: Tensor | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        s, slope = self.columns(v)
+        u = (s.unsqueeze(-1) - self.W.unsqueeze(1)).square() / -2  # (K, N, D, B)
+        return u.flatten(2), (s, slope)
+
+    def decode(self, h: Tensor, carry: tuple[Tensor, Tensor]) -> Tensor:
+        s, slope = carry
+        inward = self.W.unsqueeze(1) - s.unsqueeze(-1)  # (K, N, D, B)
+        return slope * (h.unflatten(2, self.W.shape[1:]) * inward).sum(-1)  # (K, N, D)
+
+
+class SoftGaussianUnits(HiddenUnits):
+    """A Gaussian of soft columns s(v): ``E(v) = -|W s(v) + b|^2 / 2`` with a share of 1, added to any other energy.
+
+    Parameters: ``W`` (K, D, D), ``b`` (K, D), and ``log_share`` (K,).
+    """
+
+    def __init__(self, n_models: int, n_visible: int, generator: torch.Generator | None = None) -> None:
+        activation = Activation("gaussian", self._activate, self._potential, slope_min=-math.inf)
+        super().__init__(n_models, n_visible, n_visible, activation, generator=generator)
+        self.columns = SoftColumns(n_models, n_visible)
+        self.W = self.weight(n_visible, n_visible)
+        self.b = self.bias(n_visible)
+        self.log_share = nn.Parameter(torch.zeros(n_models))
+
+    def preactivation(self, v: Tensor, c: Tensor | None) -> tuple[Tensor, Tensor]:
+        s, slope = self.columns(v)
+        return project(s, self.W, self.b), slope
+
+    def decode(self, h: Tensor, carry: Tensor) -> Tensor:
+        return carry * (h @ self.W)  # (K, N, D)
+
+    def _potential(self, u: Tensor) -> Tensor:
+        return self.log_share.exp().unsqueeze(1) * u.square().sum(-1) / -2  # (K, N)
+
+    def _activate(self, u: Tensor) -> Tensor:
+        return -self.log_share.exp()[:, None, None] * u
+
+
+def _of_models(v: Tensor) -> Tensor:
+    return v.unsqueeze(0) if v.ndim == 2 else v  # (1, N, D), or (K, N, D)

@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ from torch import Tensor
 from energate.autoencoder import Autoencoder
 from energate.dynamics import trajectory
 from energate.errors import InputError
-from energate.memory import RATIO, ColumnMemoryUnits, MemoryUnits
+from energate.memory import RATIO, ColumnMemoryUnits, MemoryUnits, SoftColumnUnits, SoftGaussianUnits
+from energate.units import HiddenUnits
 
 
 def memory(T: float = 0.7, n_temperatures: int = 1, counts: Tensor | None = None) -> Autoencoder:
@@ -109,8 +111,44 @@ def test_columns_are_a_product_of_densities() -> None:
     torch.testing.assert_close(model.reconstruct(v), (torch.softmax(scaled, -1) * units.W[:, None]).sum(-1))
 
 
-def test_rows_and_columns_together_have_one_field() -> None:
-    both = Autoencoder([memory(0.3, 3).groups[0], ColumnMemoryUnits(K, D, 4).double()]).double()
+def soft(units: SoftColumnUnits | SoftGaussianUnits) -> tuple[Autoencoder, Tensor, Tensor]:
+    """Units with random parameters, rows, and these as soft columns (K, N, D) by the formula."""
+    generator, v = torch.Generator().manual_seed(0), 3 * random_rows()
+    for parameter in units.double().parameters():
+        parameter.data.normal_(generator=generator)
+    units.columns.limit.data[:, 0] = 0
+    middle, rate, limit = (part.detach().unsqueeze(1) for part in units.columns.parameters())
+    z = rate * (v - middle)
+    return Autoencoder(units).double().requires_grad_(False), v, z / (1 + (limit * z) ** 2).sqrt()
+
+
+def test_soft_columns_are_a_product_of_densities() -> None:
+    units = SoftColumnUnits(K, D, 5)
+    model, v, s = soft(units)
+    T = units.log_T.exp()[:, None, None]
+    scaled = units.log_counts[:, None] - (s[..., None] - units.W[:, None]).square() / (2 * T[..., None])
+    density = units.log_share.exp()[:, None] * (T * torch.logsumexp(scaled, -1)).sum(-1)
+    # The term of the outputs stays: a memory of rows beside it takes that up.
+    torch.testing.assert_close(model.energy(v), density - v.square().sum(1) / 2, rtol=1e-11, atol=1e-11)
+    assert gradient_error(model.energy, model.vector_field, v.expand(K, -1, -1)) < 1e-12
+
+
+def test_soft_columns_have_a_gaussian() -> None:
+    units = SoftGaussianUnits(K, D)
+    model, v, s = soft(units)
+    length = (torch.einsum("kmd,knd->knm", units.W, s) + units.b[:, None]).square().sum(-1)
+    found = units.log_share.exp()[:, None] * length / -2
+    torch.testing.assert_close(model.energy(v), found - v.square().sum(1) / 2, rtol=1e-11, atol=1e-11)
+    assert gradient_error(model.energy, model.vector_field, v.expand(K, -1, -1)) < 1e-12
+
+
+@pytest.mark.parametrize(
+    "others",
+    [lambda: [ColumnMemoryUnits(K, D, 4)], lambda: [SoftColumnUnits(K, D, 4), SoftGaussianUnits(K, D)]],
+    ids=["columns", "soft"],
+)
+def test_rows_and_columns_together_have_one_field(others: Callable[[], list[HiddenUnits]]) -> None:
+    both = Autoencoder([memory(0.3, 3).groups[0], *others()]).double()
     assert gradient_error(both.energy, both.vector_field, random_rows().expand(K, -1, -1)) < 1e-12
 
 

@@ -15,7 +15,7 @@ from test_scorer import auc, normal_rows
 from energate.conservative import check_conservative
 from energate.errors import InputError
 from energate.estimators.scorer import EnergyScorer
-from energate.memory import ColumnMemoryUnits, MemoryUnits
+from energate.memory import MemoryUnits, SoftColumnUnits, SoftGaussianUnits
 from energate.persistence import load, save
 
 
@@ -34,9 +34,10 @@ def test_scikit_learns_checks(parameters: dict[str, Any]) -> None:
 def test_the_default_remembers_the_rows() -> None:
     X = normal_rows(80)
     model = EnergyScorer(random_state=0).fit(X)
-    rows, columns = model.model_.groups
+    rows, columns, gaussian = model.model_.groups
     assert isinstance(rows, MemoryUnits)
-    assert isinstance(columns, ColumnMemoryUnits)
+    assert isinstance(columns, SoftColumnUnits)
+    assert isinstance(gaussian, SoftGaussianUnits)
     assert model.n_units_ == 80
     np.testing.assert_allclose(rows.W[0].cpu().numpy() * model.scaler_.size + model.scaler_.offset, X, atol=1e-9)
     v = torch.as_tensor(model.scaler_(X))

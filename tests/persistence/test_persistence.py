@@ -29,7 +29,17 @@ from torch import nn
 import energate.estimators
 import energate.persistence
 import energate.views
-from energate import EnergyClassifier, EnergyScorer, InputError, MeanUnits, NetworkUnits, load, save
+from energate import (
+    Autoencoder,
+    ColumnMemoryUnits,
+    EnergyClassifier,
+    EnergyScorer,
+    InputError,
+    MeanUnits,
+    NetworkUnits,
+    load,
+    save,
+)
 from energate.estimators import PairScorer
 from energate.persistence import SCHEMA, _store, read_columns
 from energate.persistence.archive import checksum as _checksum
@@ -460,7 +470,8 @@ def test_a_scorer_of_an_older_schema_is_one_that_was_trained(tmp_path: Path) -> 
     model = scorer()
     save(model, tmp_path / "model")
     config = parse((tmp_path / "model" / "config.json").read_bytes())
-    added = (*EnergyScorer._ADDED[3], *EnergyScorer._FITTED_LATER[3])
+    later = (name for names in EnergyScorer._FITTED_LATER.values() for name in names)
+    added = (*EnergyScorer._ADDED[3], *later)
     parts = {
         part: {name: value for name, value in config[part].items() if name not in added}
         for part in ("parameters", "fitted")
@@ -472,6 +483,24 @@ def test_a_scorer_of_an_older_schema_is_one_that_was_trained(tmp_path: Path) -> 
     assert older.n_units_ is None
     save(older, tmp_path / "again")
     assert_same(model, load(tmp_path / "again"))
+
+
+def test_a_memory_of_an_older_schema_has_plain_columns(tmp_path: Path) -> None:
+    model = EnergyScorer(random_state=0, device="cpu").fit(X)
+    columns = ColumnMemoryUnits(1, X.shape[1], 32).double()
+    columns.log_share.data.fill_(-1.0)
+    model.model_ = Autoencoder([model.model_.groups[0], columns]).double().requires_grad_(False)
+    model.soft_columns_ = False
+    save(model, tmp_path / "model")
+    fitted = parse((tmp_path / "model" / "config.json").read_bytes())["fitted"]
+    assert fitted.pop("soft_columns_") is False
+    change(tmp_path / "model", fitted=fitted, schema=4)
+    older = load(tmp_path / "model")
+    assert_same(model, older)
+    assert older.soft_columns_ is False
+    save(older, tmp_path / "again")
+    assert_same(model, load(tmp_path / "again"))
+    assert load(tmp_path / "again").partial_fit(X).soft_columns_
 
 
 @pytest.mark.parametrize("seal", [True, False])

@@ -1,4 +1,4 @@
-"""Memories from rows: leave-one-out in closed form, temperatures, shares, columns, centres."""
+"""Memories from rows: leave-one-out in closed form, temperatures, shares, soft columns, centres."""
 
 import math
 
@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from energate.memory import RATIO, ColumnMemoryUnits, MemoryUnits
+from energate.memory import RATIO, MemoryUnits, SoftColumnUnits, SoftGaussianUnits
+from energate.training import columns as of_columns
 from energate.training import memory as memories
+from energate.training.columns import RIDGE, near_middle, soften
 from energate.training.memory import Remembered, Rows, draw_asked, gather, remember
 
 
@@ -28,11 +30,12 @@ def made(rows: Tensor, column_weight: float = 0.5, most: int = 10_000) -> tuple[
     return gathered, asked, remember(gathered, asked, column_weight)
 
 
-def parts(found: Remembered) -> tuple[MemoryUnits, ColumnMemoryUnits]:
-    units, columns = found.model.groups
+def parts(found: Remembered) -> tuple[MemoryUnits, SoftColumnUnits, SoftGaussianUnits]:
+    units, columns, gaussian = found.model.groups
     assert isinstance(units, MemoryUnits)
-    assert isinstance(columns, ColumnMemoryUnits)
-    return units, columns
+    assert isinstance(columns, SoftColumnUnits)
+    assert isinstance(gaussian, SoftGaussianUnits)
+    return units, columns, gaussian
 
 
 @pytest.mark.parametrize("column_weight", [0.0, 0.5])
@@ -48,19 +51,36 @@ def test_leaving_out_is_what_a_memory_without_the_row_says(column_weight: float)
         for share, T in zip(units.log_share.exp()[0], units.temperatures[0], strict=True):
             energy += share * T * torch.logsumexp(-(rows[i] - rest).square().sum(1) / (2 * T), 0)
         if column_weight:
-            energy += _columns_without(found, rows, i)
+            energy += _columns_without(found, rows, i) + _gaussian_without(found, rows, i)
         torch.testing.assert_close(found.left_out[place], energy, rtol=1e-9, atol=1e-9)
 
 
+def _soft(found: Remembered, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """All rows as soft columns, and which of them have a part in the energy of columns."""
+    soft = soften(rows, torch.ones_like(rows[:, 0]))
+    return parts(found)[1].columns(rows)[0][0], near_middle(soft, rows, torch.ones_like(rows[:, 0]), 0.1)
+
+
 def _columns_without(found: Remembered, rows: Tensor, i: int) -> Tensor:
-    _, columns = parts(found)
+    columns, (soft, kept) = parts(found)[1], _soft(found, rows)
     counts = columns.log_counts[0].exp().clone()
-    low, high = rows.amin(0), rows.amax(0)
-    inside = ((rows[i] - low) / ((high - low) / counts.shape[1])).long().clamp(max=counts.shape[1] - 1)
-    counts[torch.arange(3), inside] -= 1
+    low, high = soft[kept].amin(0), soft[kept].amax(0)
+    inside = ((soft[i] - low) / ((high - low) / counts.shape[1])).long().clamp(0, counts.shape[1] - 1)
+    counts[torch.arange(3), inside] -= float(kept[i])
     T = columns.log_T.exp()[0]
-    scaled = counts.clamp(min=1e-300).log() - (rows[i][:, None] - columns.W[0]).square() / (2 * T)
+    scaled = counts.clamp(min=1e-300).log() - (soft[i][:, None] - columns.W[0]).square() / (2 * T)
     return columns.log_share.exp()[0] * T * torch.logsumexp(scaled, 1).sum()
+
+
+def _gaussian_without(found: Remembered, rows: Tensor, i: int) -> Tensor:
+    gaussian, (soft, kept) = parts(found)[2], _soft(found, rows)
+    n = int(kept.sum())
+    variance = soft[kept].var(0, correction=0).mean()
+    ridge = RIDGE * variance * (n / (n - 1) if kept[i] else 1)  # as large beside the covariance
+    kept[i] = False
+    away = soft[i] - soft[kept].mean(0)
+    covariance = soft[kept].T.cov(correction=0) + ridge * torch.eye(3).double()
+    return gaussian.log_share.exp()[0] * (away @ torch.linalg.solve(covariance, away)) / -2
 
 
 def test_the_temperature_has_the_largest_likelihood_of_rows_left_out() -> None:
@@ -79,16 +99,51 @@ def test_the_temperature_has_the_largest_likelihood_of_rows_left_out() -> None:
     assert likelihood(T) > max(likelihood(T / 2), likelihood(2 * T))
 
 
-def test_shares_add_up_to_one_and_give_each_energy_a_say() -> None:
-    _, asked, found = made(draw(500))
-    units, columns = parts(found)
-    assert float(units.log_share.exp().sum() + columns.log_share.exp().sum()) == pytest.approx(1)
+def test_every_energy_has_its_say() -> None:
+    gathered, asked, found = made(draw(500))
+    units, columns, gaussian = parts(found)
+    assert float(units.log_share.exp().sum()) == pytest.approx(1)  # these share the term -|v|^2 / 2
     lowest = float(units.log_T.exp())
     assert units.temperatures[0].tolist() == pytest.approx([lowest * RATIO**j for j in range(3)])
     assert len(asked) == 500
-    weights = [1.0, 2.0]
-    columns_share = [float(parts(made(draw(500), weight)[2])[1].log_share.exp()) for weight in weights]
-    assert columns_share[0] < columns_share[1]
+    rows_only = memories._spread(made(draw(500), 0.0)[2].left_out)
+    for group, weight in ((columns, 0.5), (gaussian, 0.25)):
+        energies = group.activation.potential(group.preactivation(gathered.given, None)[0])[0]
+        assert float(memories._spread(energies) / rows_only) == pytest.approx(weight, rel=0.05)
+
+
+def test_soft_columns_are_in_robust_units() -> None:
+    rows = draw(400)
+    rows[:, 1] = (rows[:, 1] > 1).double()
+    rows[:, 2] = 7.0
+    weight = torch.ones(400).double()
+    columns = soften(rows, weight)
+    first, median, third = torch.quantile(rows[:, 0], torch.tensor([0.25, 0.5, 0.75]).double(), interpolation="lower")
+    torch.testing.assert_close(columns.middle[0, 0], median)
+    assert float(columns.rate[0, 0] * (third - first)) == pytest.approx(1, rel=0.02)
+    far = rows[:2].clone()
+    far[:, 0] = torch.tensor([1e9, -1e9])
+    torch.testing.assert_close(columns(far)[0][0][:, 0], torch.tensor([3.0, -3.0]).double())
+    assert set(columns(rows)[0][0][:, 1].abs().tolist()) == {0.0, 1.0}
+    assert (columns(rows)[0][0][:, 2] == 0).all()
+    # what counts twice is what stands there twice
+    weight[:100] = 2
+    twice = soften(torch.cat([rows, rows[:100]]), torch.ones(500).double())
+    torch.testing.assert_close(soften(rows, weight).middle, twice.middle)
+    torch.testing.assert_close(soften(rows, weight).rate, twice.rate)
+
+
+def test_rows_far_from_the_middle_have_no_part_in_the_columns() -> None:
+    rows = torch.cat([draw(90), draw(10) + 100])
+    gathered, _, found = made(rows)
+    _, columns, gaussian = parts(found)
+    kept = near_middle(soften(rows, gathered.weight), rows, gathered.weight, 0.1)
+    assert kept.tolist() == [True] * 90 + [False] * 10
+    assert float(columns.log_counts.exp().sum()) == pytest.approx(90 * 3)
+    mean = columns.columns(rows[:90])[0][0].mean(0)
+    torch.testing.assert_close(gaussian.W[0] @ mean, -gaussian.b[0])
+    liked = found.model.energy(rows)[0]
+    assert float(liked[90:].max()) < float(liked[:90].median())
 
 
 def test_centres_stand_for_their_rows() -> None:
@@ -118,7 +173,8 @@ def test_rows_that_stand_for_several_are_not_asked_and_weight_counts() -> None:
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = draw(400)
     whole = made(rows)[2].left_out
-    monkeypatch.setattr(memories, "BLOCK_VALUES", 1)
+    for module in (memories, of_columns):
+        monkeypatch.setattr(module, "BLOCK_VALUES", 1)
     torch.testing.assert_close(made(rows)[2].left_out, whole, rtol=1e-9, atol=1e-9)
 
 

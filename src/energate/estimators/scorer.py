@@ -25,6 +25,7 @@ from energate.training.memory import blank, draw_asked, gather, remember
 
 MEMORY = "memory"
 FORGOTTEN = 1e-3  # the weight below which a row leaves the memory
+APART = 0.1  # the share of rows, those furthest from the middle, that the energy of columns leaves out
 FAR = 10.0  # standard deviations
 WANTED_STEPS = (600, 600)  # of "auto" epochs, and epochs at most
 #: rows or pairs as an auto-encoder sees them in training: v, its context, v with noise, and the weight of each (N,)
@@ -37,6 +38,11 @@ def _remembers(scorer: "EnergyScorer") -> bool:
 
 def _no_memory(_: Any) -> None:
     """Of a model that an older version saved."""
+
+
+def _not_soft(_: "EnergyScorer") -> bool:
+    """The columns of a memory that an older version saved."""
+    return False
 
 
 @dataclass(eq=False, repr=False)
@@ -59,9 +65,11 @@ class EnergyScorer(
         function from the number of models, which is 1, the number of columns and a `torch.Generator` to hidden units,
         which are trained.
     max_units : of a memory; of more rows, so many centres with counts are remembered.
-    column_weight : how much the energy of the columns, each alone, counts in a memory beside that of whole rows.  It
-        finds values that are rare whatever the rest of the row, also where anomalies among the rows given to `fit` are
-        like each other.  ``"auto"`` is 0.5, and 1 where ``contamination`` says that there are anomalies; 0: rows only.
+    column_weight : how much the energy of the columns counts in a memory beside that of whole rows: each of them alone,
+        and, half as much, a Gaussian of all.  Columns are in robust units and softly limited, and the tenth of the rows
+        furthest from the medians (or the share ``contamination``, where that is more) has no part in it.  It finds what
+        is rare also where anomalies among the rows given to `fit` are like each other.  ``"auto"`` is 0.5, and 1 where
+        ``contamination`` says that there are anomalies; 0: rows only.
     forgetting : the share of its weight that a remembered row loses with every row that `partial_fit` brings; those
         left with less than a thousandth leave the memory.
     n_hidden, n_factors : units and factors; ``"auto"`` follows the number of columns.
@@ -96,11 +104,12 @@ class EnergyScorer(
     offset_ : the energy below which a row is an outlier.
     history_ : `energate.training.History`; empty for a memory.
     n_units_ : the rows or centres of a memory; None for trained units.
+    soft_columns_ : whether the columns of a memory are softly limited; not in models that older versions saved.
     """
 
-    _FITTED = ("scaler_", "n_units_", "offset_")  # what is saved beside the model
+    _FITTED = ("scaler_", "n_units_", "soft_columns_", "offset_")  # what is saved beside the model
     _ADDED = {3: ("column_weight", "forgetting", "max_units")}  # noqa: RUF012  by schema
-    _FITTED_LATER = {3: {"n_units_": _no_memory}}  # noqa: RUF012  by schema
+    _FITTED_LATER = {3: {"n_units_": _no_memory}, 5: {"soft_columns_": _not_soft}}  # noqa: RUF012  by schema
 
     units: str | UnitsBuilder = MEMORY
     _: KW_ONLY
@@ -138,6 +147,7 @@ class EnergyScorer(
             rows = torch.as_tensor(self.scaler_(X)).to(edge.resolve_device(self.device))
             return self._remember(rows, torch.ones_like(rows[:, 0]), seed)
         self.n_units_: int | None = None
+        self.soft_columns_ = False
         self.scaler_ = SCALINGS[self.scaling](X, np.ones(len(X)))
         self.model_ = self._build(torch.Generator().manual_seed(seed)).to(edge.resolve_device(self.device))
         train, held_out = edge.hold_out(self, len(X), seed)
@@ -182,9 +192,11 @@ class EnergyScorer(
             )
         with reporting(self, 1, rows) as report:
             gathered = gather(rows, weight, self.max_units, generator)
-            found = remember(gathered, draw_asked(gathered, generator), self._column_weight())
+            apart = APART if self.contamination == "auto" else max(APART, float(self.contamination))
+            found = remember(gathered, draw_asked(gathered, generator), self._column_weight(), apart)
             report.tell("remember", f"[remember] {len(rows)} rows as {len(gathered.W)} units")
         self.model_, self.n_units_, self.history_ = found.model, len(gathered.W), History()
+        self.soft_columns_ = bool(self._column_weight())
         unseen = found.left_out.cpu().numpy()
 
         def seen() -> tuple[Array, Array]:
@@ -233,7 +245,7 @@ class EnergyScorer(
     def _untrained(self) -> Autoencoder:
         if self.units == MEMORY:
             assert self.n_units_ is not None
-            return blank(self.n_features_in_, self.n_units_, bool(self._column_weight()))
+            return blank(self.n_features_in_, self.n_units_, bool(self._column_weight()), self.soft_columns_)
         return self._build(torch.Generator())
 
     def _train(self, train: Tensor, valid: Tensor | None, seed: int) -> History:

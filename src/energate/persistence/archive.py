@@ -46,7 +46,7 @@ from energate.units import HiddenUnits
 from energate.views import KINDS, view_of
 
 FORMAT = "energate model"
-SCHEMA = 4
+SCHEMA = 5
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 LONG = 1000  # longer arrays of floats go beside the weights
 SAVED = "saved"  # the default of `load`: the base that is in the files

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from energate.autoencoder import Autoencoder
-from energate.memory import RATIO, ColumnMemoryUnits, MemoryUnits
+from energate.memory import RATIO, ColumnMemoryUnits, MemoryUnits, SoftColumnUnits, SoftGaussianUnits
+from energate.training.columns import fill_columns, fill_gaussian, near_middle, soften
 from energate.units import HiddenUnits
 
 N_TEMPERATURES = 3
 N_VALUES = 32  # of every column
-COLUMN_WIDTH = 1 / 4  # the root of a column memory's temperature, in standard deviations
+GAUSSIAN = 1 / 2  # how much the Gaussian of the columns counts, beside each of them alone
 N_ASKED = 2000  # rows that are left out in turn; the likelihood takes half of them
 LADDER = range(-16, 9)  # log2 of the temperatures that are tried, by the mean variance of the columns
 SEEN_FOR_CENTRES, CENTRE_STEPS = 3, 3  # rows for each centre that k-means moves it by, and how often
@@ -90,15 +91,15 @@ def draw_asked(rows: Rows, generator: torch.Generator) -> Tensor:
     return keys.topk(n_asked).indices.to(rows.W.device)  # without putting back, by weight
 
 
-def remember(rows: Rows, asked: Tensor, column_weight: float) -> Remembered:
+def remember(rows: Rows, asked: Tensor, column_weight: float, apart: float = 0.1) -> Remembered:
     """A memory of one model; ``asked`` are the numbers of the rows that are left out in turn.
 
     Their likelihood chooses the lowest temperature.  Energies of several temperatures are divided by their
-    inter-quartile range over these rows and averaged, so that each has a say; then that average and, times
-    ``column_weight``, the energy of the columns in the same way.
+    inter-quartile range over these rows and averaged, so that each has a say.  To that average come, in the same way,
+    times ``column_weight``, the energies of the soft columns, each alone and as a Gaussian, of the rows but for the
+    share ``apart`` that is furthest from the middle.
     """
-    variance = _variance(rows)
-    T = _temperature(_asked_of(rows, asked[: (len(asked) + 1) // 2]), variance)
+    T = _temperature(_asked_of(rows, asked[: (len(asked) + 1) // 2]), _variance(rows))
     temperatures = [T * RATIO**j for j in range(N_TEMPERATURES)]
     sums = _asked_of(rows, asked).log_sums(temperatures)[..., 0]
     energies = sums * sums.new_tensor(temperatures).unsqueeze(1)  # (J, n)
@@ -108,25 +109,37 @@ def remember(rows: Rows, asked: Tensor, column_weight: float) -> Remembered:
     model = blank(rows.W.shape[1], len(rows.W), bool(column_weight)).to(rows.W)
     units, *others = model.groups
     assert isinstance(units, MemoryUnits)
-    if others:
-        columns = others[0]
-        assert isinstance(columns, ColumnMemoryUnits)
-        of_columns = _fill_columns(columns, rows, asked, variance)
-        weights = torch.stack([1 / _spread(whole), column_weight / _spread(of_columns)])
-        of_rows, rest = weights / weights.sum()
-        columns.log_share.data.fill_(math.log(rest))
-        shares, whole = shares * of_rows, of_rows * whole + rest * of_columns
     units.remember(rows.W[None], rows.counts[None])
     units.log_T.data.fill_(math.log(T))
     units.log_share.data = shares.log()[None]
-    return Remembered(model, whole)
+    if not others:
+        return Remembered(model, whole)
+    alone, gaussian = others
+    assert isinstance(alone, SoftColumnUnits)
+    assert isinstance(gaussian, SoftGaussianUnits)
+    columns = soften(rows.given, rows.weight)
+    weight = torch.where(near_middle(columns, rows.given, rows.weight, apart), rows.weight, 0.0)
+    of_columns = fill_columns(alone, columns, rows.given, weight, asked)
+    of_gaussian = fill_gaussian(gaussian, columns, rows.given, weight, asked)
+    by_columns, by_gaussian = (
+        times * column_weight * _spread(whole) / _spread(energy)
+        for times, energy in ((1.0, of_columns), (GAUSSIAN, of_gaussian))
+    )
+    alone.log_share.data.copy_(by_columns.log())
+    gaussian.log_share.data.copy_(by_gaussian.log())
+    return Remembered(model, whole + by_columns * of_columns + by_gaussian * of_gaussian)
 
 
-def blank(width: int, n_units: int, columns: bool) -> Autoencoder:
-    """The auto-encoder of a memory of so many rows, perhaps with columns, before there is anything in it."""
+def blank(width: int, n_units: int, columns: bool, soft: bool = True) -> Autoencoder:
+    """The auto-encoder of a memory of so many rows, perhaps with columns, before there is anything in it.
+
+    Those that are not ``soft`` are of older versions.
+    """
     generator = torch.Generator()  # what it draws is written over
     groups: list[HiddenUnits] = [MemoryUnits(1, width, n_units, N_TEMPERATURES, generator)]
-    if columns:
+    if columns and soft:
+        groups += [SoftColumnUnits(1, width, N_VALUES, generator), SoftGaussianUnits(1, width, generator)]
+    elif columns:
         groups.append(ColumnMemoryUnits(1, width, N_VALUES, generator))
     return Autoencoder(groups).requires_grad_(False)
 
@@ -227,43 +240,6 @@ def _temperature(asked: Asked, variance: float) -> float:
     # The top of the parabola through the best and its two neighbours.
     before, at, after = (float(mean[best + step]) for step in (-1, 0, 1))
     return tried[best] * 2.0 ** (0.5 * (before - after) / (before - 2 * at + after))
-
-
-# --- columns alone ---------------------------------------------------------------------------------------------------
-
-
-def _fill_columns(units: ColumnMemoryUnits, rows: Rows, asked: Tensor, variance: float) -> Tensor:
-    """Fill the memory of columns: means of the rows in bins of equal width.
-
-    Returns the energies of ``asked`` when each is left out of its bins: (n,).
-    """
-    low, high = rows.given.amin(0), rows.given.amax(0)
-    width = ((high - low) / N_VALUES).clamp(min=1e-12)
-
-    def bins(v: Tensor) -> Tensor:
-        return ((v - low) / width).long().clamp(0, N_VALUES - 1)  # (n, D)
-
-    sizes = low.new_zeros(len(low), N_VALUES)  # (D, B)
-    sums, size = torch.zeros_like(sizes), max(1, BLOCK_VALUES // len(low))
-    for v, weight in zip(rows.given.split(size), rows.weight.split(size), strict=True):
-        inside, counts = bins(v).T, weight.expand(len(low), -1)  # (D, n)
-        sizes.scatter_add_(1, inside, counts)
-        sums.scatter_add_(1, inside, counts * v.T)
-    full = sizes > 0
-    # A bin without rows gets the value of the last full one before it, and counts for nothing.
-    last = torch.where(full, torch.arange(N_VALUES, device=full.device), 0).cummax(1).values
-    values = (sums / sizes.clamp(min=TINY)).gather(1, last)
-    T = COLUMN_WIDTH**2 * variance
-    units.W.data, units.log_counts.data = values[None], sizes.clamp(min=TINY).log()[None]
-    units.log_T.data.fill_(math.log(T))
-    energies = []
-    for some in asked.split(max(1, BLOCK_VALUES // units.n_hidden)):
-        v, own = rows.given[some], bins(rows.given[some]).unsqueeze(-1)  # (n, D), (n, D, 1)
-        counts = sizes.expand(len(v), -1, -1).gather(2, own)
-        left = (counts - rows.weight[some, None, None]).clamp(min=TINY)
-        scaled = units.log_counts[0] - (v.unsqueeze(-1) - values).square() / (2 * T)  # (n, D, B)
-        energies.append(T * torch.logsumexp(scaled.scatter_add(2, own, torch.log(left / counts)), 2).sum(1))
-    return torch.cat(energies)
 
 
 def _block(W: Tensor) -> int:
