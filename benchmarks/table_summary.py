@@ -74,10 +74,12 @@ def summary(lines: list[Line]) -> str:
     results = Results(lines)
     if not lines:
         return "nothing was measured"
-    text = per_set(results)
-    for title, sets in results.halves(results.ranked).items():
+    text = per_set(results) if results.ranked else []
+    for title, sets in results.halves(results.ranked).items() if results.ranked else ():
         text += ["", *means(results, title, sets), "", *tests(results, sets), "", *differences(results, sets)]
-    return "\n".join([*text, "", *seconds(results), "", *over_sure(results)])
+    return "\n".join(
+        [*text, "", *unranked(results), "", *seconds(results), "", *over_sure(results), "", *noise_left(lines)]
+    )
 
 
 def per_set(results: Results) -> list[str]:
@@ -149,6 +151,17 @@ def differences(results: Results, sets: list[str]) -> list[str]:
     return [title, "", *_rows(["system", *JUDGED.values()], rows)]
 
 
+def unranked(results: Results) -> list[str]:
+    """Means of the systems that take no part in the ranks, each over the tables that it finished."""
+    rows = [
+        [system, f"{title}, {len(sets)} tables", *(f"{results.table(m, sets, [system]).mean():.3g}" for m in JUDGED)]
+        for system in results.systems
+        if system not in results.ranked
+        for title, sets in results.halves([system]).items()
+    ]
+    return ["Means of systems without a rank:", "", *_rows(["system", "over", *JUDGED.values()], rows)] if rows else []
+
+
 def seconds(results: Results) -> list[str]:
     """Median and longest fit over the tables, a fold on average, with how they were measured."""
     rows = []
@@ -188,6 +201,23 @@ def over_sure(results: Results) -> list[str]:
         rows.append([label, f"{len(above)} of {len(sets)}", worst, ", ".join(above) or "none"])
     title = f"Over-sure: tables whose log-loss exceeds that of the class frequencies by more than {OVER_SURE}:"
     return [title, "", *_rows(["system (ours bold)", "tables", "largest difference", "which"], rows)]
+
+
+def noise_left(lines: list[Line]) -> list[str]:
+    """Of our systems, how much of the noise on the cells their energies leave, by tables."""
+    rows = []
+    for system in SYSTEMS:
+        of_sets = defaultdict(list)
+        for line in lines:
+            if line["system"] == system and line.get("noise_left") is not None:
+                of_sets[line["set"]].append(line["noise_left"])
+        left = {name: float(np.mean(values)) for name, values in of_sets.items()}
+        if left:
+            most = max(left, key=left.__getitem__)
+            middle = f"{np.median([*left.values()]):.2f}"
+            rows.append([system, str(len(left)), middle, f"{min(left.values()):.2f}", f"{left[most]:.2f} ({most})"])
+    title = "Squared noise on the cells of test rows that is left after one step of the field, by tables:"
+    return [title, "", *_rows(["system", "tables", "median", "least", "most"], rows)] if rows else []
 
 
 def drawn(lines: list[Line], path: Path) -> None:

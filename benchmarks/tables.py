@@ -34,8 +34,13 @@ from table_systems import SYSTEMS, Settings
 from tabular import calibration_error
 from threadpoolctl import threadpool_limits
 
+from energate import EnergyClassifier
+from energate.views import view_of
+from energate.views.classes import EnergyClassifierView
+
 OUT = Path(__file__).parent / "results" / "tables.jsonl"
 HALVES = ("development", "held-out", "all")
+NOISE = 0.2  # of `noise_left`, in the units of a robust scaling: the default noise of a trunk
 LEAST = 1e-15  # probabilities are clipped here, so that a sure mistake costs 34.5 nats
 Line = dict[str, Any]
 Task = tuple[Path, int, int, str]
@@ -45,6 +50,18 @@ def log_loss(p: NDArray[Any], y: NDArray[np.int64]) -> float:
     """In nats; in float64 whatever comes, for sklearn's clips float32 at 1e-7."""
     found = p[np.arange(len(y)), y].astype(np.float64)
     return float(-np.log(np.clip(found, LEAST, 1.0)).mean())
+
+
+def noise_left(model: EnergyClassifier, X: Any, seed: int) -> float:
+    """What all classes together leave of noise on the scaled cells, as a share of its squares: 1 if they do nothing."""
+    view = view_of(model)
+    assert isinstance(view, EnergyClassifierView)
+    v = torch.as_tensor(view.scaled(view.rows(X))).to(model.model_.B)
+    noise = NOISE * torch.randn(v.shape, generator=torch.Generator().manual_seed(seed), dtype=v.dtype).to(v)
+    with torch.no_grad():
+        p = torch.softmax(view.logits(v + noise), 1)  # (N, K)
+        found = (p.T.unsqueeze(2) * view.reconstruct(v + noise)).sum(0)
+    return float((found - v).square().sum() / noise.square().sum())
 
 
 def run(path: Path, fold: int, n_folds: int, system: str, device: str, threads: int, until: float) -> Line | None:
@@ -92,6 +109,7 @@ def run(path: Path, fold: int, n_folds: int, system: str, device: str, threads: 
         "predict_s": ended - fitted,
         "fit_cpu_s": fitted_cpu - began_cpu,
         "predict_cpu_s": ended_cpu - fitted_cpu,
+        "noise_left": noise_left(model, X_test, fold) if SYSTEMS[system].ours else None,
         "device": device,
         "threads": threads,
     }

@@ -145,6 +145,7 @@ def _pairs(relation: str) -> EstimatorCase:
 CLASSIFIERS = [
     *(_classifier(units, pretrain_epochs=2) for units in ("mean", "covariance", "mean-covariance")),
     _classifier("trunk", n_members=2, breadth=8),
+    _classifier("memory"),
 ]
 SCORER = EstimatorCase("scorer", EnergyScorer, "mean-covariance", EnergyScorer.score_samples)
 MEMORY = EstimatorCase("scorer-memory", EnergyScorer, "memory", EnergyScorer.score_samples)
@@ -165,6 +166,8 @@ LABELS = [
     ),
 ]  # fmt: skip
 ESTIMATORS = [*CLASSIFIERS, SCORER, MEMORY, IMAGES, *map(_pairs, ("conditional", "symmetric"))]
+#: those that are not trained
+MEMORIES = [case for case in ESTIMATORS if case.first == "memory"]
 
 
 def random_model(

@@ -210,7 +210,8 @@ def curvature_bound(model: Autoencoder, c: Tensor | None = None) -> Tensor | Non
     """L with Hess G >= -L for G = E + Phi*_out: (K, N) or (K, 1); None where no bound is known."""
     bounds = [unit_curvature(group, c) for group in model.groups]
     known = [bound for bound in bounds if bound is not None]
-    return sum(known, model.a.new_zeros(model.n_models, 1)) if len(known) == len(bounds) else None
+    least = model.a.new_zeros(()) if model.skip is None else (-model.skip).clamp(min=0).amax()
+    return sum(known, least.expand(model.n_models, 1)) if len(known) == len(bounds) else None
 
 
 @singledispatch

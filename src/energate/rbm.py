@@ -178,6 +178,7 @@ def to_rbm(autoencoder: Autoencoder) -> Twin:
     - mean units beside covariance units with the paper's decoder: refused, their weights are 1 : 1/2.
       Build the covariance units with ``repeats=1``, or see `mcrbm_from_sum`.
     """
+    _check_no_skip(autoencoder)
     groups = autoencoder.groups
     repeats = {group.repeats for group in groups}
     if len(repeats) > 1:
@@ -196,6 +197,8 @@ def to_rbm(autoencoder: Autoencoder) -> Twin:
 
 def mcrbm_from_sum(mean: Autoencoder, covariance: Autoencoder) -> tuple[RBM, Tensor]:
     """The mcRBM with ``-F = E_M + 2 E_C + constant``: visible precision 3; returns it and the constant (K,)."""
+    _check_no_skip(mean)
+    _check_no_skip(covariance)
     for name, model, kind, repeats in (("mean", mean, MeanUnits, 1), ("covariance", covariance, CovarianceUnits, 2)):
         if model.visible.name != "linear" or not all(
             isinstance(group, kind) and group.repeats == repeats for group in model.groups
@@ -204,6 +207,14 @@ def mcrbm_from_sum(mean: Autoencoder, covariance: Autoencoder) -> tuple[RBM, Ten
     a = (mean.a + 2 * covariance.a) / 3
     machine = RBM([*mean.groups, *covariance.groups], a, sigma=3**-0.5)
     return machine, (-1.5 * a.square().sum(-1)).detach()
+
+
+def _check_no_skip(autoencoder: Autoencoder) -> None:
+    if autoencoder.skip is not None:
+        raise InputError(
+            "This auto-encoder has a `skip`, columns that go straight to the output: an RBM has no such term. Build it "
+            "without one."
+        )
 
 
 def binary_states(n: int, like: Tensor) -> Tensor:

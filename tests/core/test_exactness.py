@@ -31,7 +31,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from energate.activations import ACTIVATIONS, Activation
 from energate.autoencoder import Autoencoder
 from energate.conservative import affine_asymmetry, jacobian_asymmetry
+from energate.dynamics import curvature_bound, trajectory
 from energate.errors import InputError
+from energate.rbm import to_rbm
 from energate.units import CovarianceUnits, GatedUnits, HiddenUnits, MeanUnits, SymmetricGatedUnits, project
 
 GATED = UNITS[1]
@@ -627,6 +629,18 @@ def test_a_skip_is_a_linear_unit_for_each_column() -> None:
         columns.W.copy_(torch.diag(model.skip.sqrt()).expand(K, D, D))
     torch.testing.assert_close(model.energy(v), both.energy(v), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(model.reconstruct(v), both.reconstruct(v), rtol=1e-12, atol=1e-12)
+
+
+def test_a_skip_has_a_share_in_the_curvature_where_it_is_negative_and_no_rbm() -> None:
+    units, v = MeanUnits(K, D, M), random_rows()
+    plain, convex, concave = (random_model([units], skip=skip) for skip in (None, torch.ones(D), -torch.ones(D)))
+    known = curvature_bound(plain)
+    assert known is not None
+    torch.testing.assert_close(curvature_bound(convex), known)
+    torch.testing.assert_close(curvature_bound(concave), known + 1)
+    assert (trajectory(concave, v, max_steps=50).energies.diff(dim=0) >= -1e-9).all()
+    with pytest.raises(InputError, match="has a `skip`"):
+        to_rbm(convex)
 
 
 def test_a_skip_has_a_number_for_each_column() -> None:

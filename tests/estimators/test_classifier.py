@@ -195,7 +195,7 @@ def test_only_the_sharp_member_learns_faster_unless_told_otherwise() -> None:
     assert sharp_rates(given, 4) is given
 
 
-@pytest.mark.parametrize("kind", ["trunk", "mean", "mean-covariance"])
+@pytest.mark.parametrize("kind", ["trunk", "memory", "mean", "mean-covariance"])
 @pytest.mark.parametrize("scaling", ["auto", "unit"])
 def test_many_rows_have_the_classes_that_are_most_probable(kind, scaling) -> None:
     """From `QUICK_ROWS` on `predict` looks in single precision first."""
@@ -327,7 +327,7 @@ def test_it_works_in_scikit_learn_s_tools() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"units": "variance"}, "`units` must be one of trunk, mean"),
+        ({"units": "variance"}, "`units` must be one of trunk, memory, mean"),
         ({"reading": "both"}, "`reading`"),
         ({"scaling": "loud"}, "`scaling`"),
         ({"noise": "pink"}, "`noise`"),

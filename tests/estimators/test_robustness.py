@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
-from cases import CLASSIFIERS, ESTIMATORS, IMAGES, MEMORY, SCORER, EstimatorCase
+from cases import CLASSIFIERS, ESTIMATORS, IMAGES, MEMORIES, SCORER, EstimatorCase
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
@@ -35,7 +35,7 @@ BOTH = CLASSIFIERS[2]
 
 each = pytest.mark.parametrize("case", ESTIMATORS, ids=lambda case: case.name)
 each_trained = pytest.mark.parametrize(
-    "case", [case for case in ESTIMATORS if case is not MEMORY], ids=lambda case: case.name
+    "case", [case for case in ESTIMATORS if case not in MEMORIES], ids=lambda case: case.name
 )
 each_classifier = pytest.mark.parametrize("case", CLASSIFIERS, ids=lambda case: case.name)
 
@@ -152,7 +152,7 @@ def test_columns_too_wide_for_floating_point_are_named(case) -> None:
 @each
 def test_huge_values_without_scaling_are_refused(case) -> None:
     with pytest.raises(
-        InputError, match=r"loss is not finite before the first step|a memory takes values below 4e\+61"
+        InputError, match=r"loss is not finite before the first step|a memory takes values below (4e\+61|3e\+38)"
     ):
         case.fit(X * 1e150, y, scaling="none")
 
@@ -457,7 +457,7 @@ with_callbacks = pytest.mark.skipif(
 
 def epochs_of(case: EstimatorCase, stop: bool = False) -> list[str]:
     n_epochs = 1 if stop else 3
-    if case is MEMORY:
+    if case in MEMORIES:
         return ["remember"]
     if not isinstance(case.build(), LikingMixin):
         return ["denoise epoch"] * n_epochs
@@ -508,7 +508,7 @@ def test_callbacks_reach_it_inside_pipelines_and_searches() -> None:
 @with_callbacks
 def test_an_interrupted_fit_leaves_no_mixture_behind(case, tmp_path) -> None:
     """Either no fitted estimator, or, for pairs, one that is only trained less; the next fit is as any other."""
-    callback = Recorder(interrupt_after=1 if case is MEMORY else 2)
+    callback = Recorder(interrupt_after=1 if case in MEMORIES else 2)
     for model in (case.build(), case.fit(X[:, :3], y)):
         with pytest.raises(KeyboardInterrupt):
             model.set_callbacks(callback).fit(X, X if case.pairs else y)

@@ -136,7 +136,7 @@ def test_parts_that_are_left_to_rules_can_be_given() -> None:
         ({"breadth": "wide"}, "`breadth` must be a whole number"),
         ({"depth": 0}, "`depth` must be a whole number of at least 1"),
         ({"learning_rate": [1e-3, 1e-2]}, "`learning_rate` must be a number"),
-        ({"units": "trunks"}, "`units` must be one of trunk, mean"),
+        ({"units": "trunks"}, "`units` must be one of trunk, memory, mean"),
     ],
 )
 def test_parameters_that_mean_nothing_are_refused(options: dict[str, Any], message: str) -> None:

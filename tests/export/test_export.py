@@ -353,7 +353,7 @@ def test_the_commands_as_processes(tmp_path: Path, file: Path) -> None:
 
 @pytest.mark.parametrize("scaling", ["standard", "unit"])
 @pytest.mark.parametrize("double", [False, True])
-@pytest.mark.parametrize("units", ["mean", "mean-covariance"])
+@pytest.mark.parametrize("units", ["memory", "mean", "mean-covariance"])
 def test_missing_cells_and_categories_are_in_the_graph(file: Path, units: str, double: bool, scaling: str) -> None:
     """Holes where training had none, unseen categories and all others, as the estimator takes them."""
     table, y = mixed_columns()

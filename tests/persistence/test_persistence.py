@@ -470,7 +470,7 @@ def test_a_scorer_of_an_older_schema_is_one_that_was_trained(tmp_path: Path) -> 
     model = scorer()
     save(model, tmp_path / "model")
     config = parse((tmp_path / "model" / "config.json").read_bytes())
-    added = (*EnergyScorer._ADDED[3], "soft_columns_")
+    added = (*EnergyScorer._ADDED[3], *(name for names in EnergyScorer._FITTED_LATER.values() for name in names))
     parts = {
         part: {name: value for name, value in config[part].items() if name not in added}
         for part in ("parameters", "fitted")

@@ -122,6 +122,10 @@ def test_summary_says_who_is_best_and_who_is_over_sure(bench: Any) -> None:
     assert "| SVC | -1.000 ± 0.000, 3/0/0" in text
     assert "| MLP | 3 of 3 | +0.45" in text
     assert "| SVC | 0 of 3 | +0.05" in text
+    assert "without a rank" not in text
+    more = [line | {"system": "memory"} for line in lines if line["system"] == "SVC"]
+    assert "| memory | held-out half, 2 tables | 11.5 | 0.7 | 6 |" in bench.table_summary.summary(lines + more)
+    assert "average rank" not in bench.table_summary.summary(more)
     unfinished = [line for line in lines if line["set"] != "flags" or line["fold"] == 0]
     assert "over 1 tables, held-out half" in bench.table_summary.summary(unfinished)
 

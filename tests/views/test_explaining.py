@@ -30,6 +30,8 @@ SETTINGS: list[dict[str, Any]] = [
     {"scaling": "unit", "units": "covariance", "generative_weight": 0.1},
     {"generative_weight": [0.0, 0.1]},
     {"reading": "shared", "scaling": "none", "activation": "relu"},
+    {"units": "trunk", "n_members": 2, "breadth": 9},
+    {"units": "memory"},
 ]
 
 

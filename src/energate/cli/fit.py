@@ -62,7 +62,7 @@ def fit(
     ] = False,
     units: Annotated[
         Literal["trunk", "memory", "mean", "covariance", "mean-covariance"] | None,
-        typer.Option(help="The hidden units: trunk is for classify, memory for anomaly (their defaults)."),
+        typer.Option(help="The hidden units: trunk (default of classify), memory (of anomaly), or the paper's kinds."),
     ] = None,
     relation: Annotated[Literal["yy", "xy"] | None, typer.Option(help="Of multilabel: what the energy sees.")] = None,
     method: Annotated[Literal["sets", "ascent"] | None, typer.Option(help="Of multilabel: how to refine.")] = None,

@@ -1,4 +1,4 @@
-"""`EnergyClassifier`: classes with exact energies, on a shared trunk or each its own (AES, cAES, mcAES)."""
+"""`EnergyClassifier`: classes with exact energies, on a trunk, of rows, or each its own (AES, cAES, mcAES)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -25,6 +25,7 @@ from energate.estimators.edge import (
     in_chunks,
 )
 from energate.estimators.frames import FROM_DTYPE, CellsMixin
+from energate.estimators.kind import Round
 from energate.estimators.kinds import kind_of
 from energate.estimators.progress import reporting, with_callbacks
 from energate.estimators.threads import threads_for
@@ -54,6 +55,10 @@ def _no_skip(_: Any) -> Array:
     return np.empty(0)
 
 
+def _no_memory(_: Any) -> None:
+    """Of a model that an older version saved."""
+
+
 @dataclass(eq=False, repr=False)
 class EnergyClassifier(
     ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
@@ -68,7 +73,9 @@ class EnergyClassifier(
     Parameters
     ----------
     units : ``"trunk"``, the choice for tables: layers that all classes share, with a head of hidden units for each, and
-        members on folds of their own.  Or one auto-encoder per class, as in the paper: ``"mean"`` (AES),
+        members on folds of their own.  ``"memory"``: the rows of a class are its hidden units (`energate.MemoryUnits`),
+        and nothing is trained; of the parameters below ``n_hidden``, ``scaling``, ``categorical_features``,
+        ``class_weight`` and the last ones matter.  Or one auto-encoder per class, as in the paper: ``"mean"`` (AES),
         ``"covariance"`` (cAES), ``"mean-covariance"`` (mcAES), or a function from the number of models, the number of
         columns and a `torch.Generator` to hidden units.
     n_members, breadth, depth : of a trunk: members, whose energies are averaged (``"auto"``: 8, from 20,000 rows on 4),
@@ -76,11 +83,14 @@ class EnergyClassifier(
     reading : for mean-covariance, ``"sum"`` trains two auto-encoders and adds their energies (the paper's classifier),
         ``"shared"`` trains one with both kinds of units.
     n_hidden, n_factors : units and factors per class; ``"auto"`` is 8 units on a trunk, else the number of columns,
-        within 64 and 200, and fewer again from 2,000 columns on (400,000 divided by their number, at least 64).
+        within 64 and 200, and fewer again from 2,000 columns on (400,000 divided by their number, at least 64).  Of a
+        memory, units at most: of more rows of a class, so many centres with counts; ``"auto"`` is 20,000 divided by the
+        number of classes, within 100 and 5,000.
     activation : a name in `energate.ACTIVATIONS`.
     scaling : ``"robust"`` (by median and quartiles, softly limited to 3 of their distances; columns of two values to 0
         and 1), ``"standard"`` (by the standard deviation, but at least an eighth of the range), ``"unit"`` (to [0, 1],
-        with sigmoid outputs) or ``"none"``; ``"auto"`` is robust for a trunk, else standard.
+        with sigmoid outputs, but for a memory) or ``"none"``; ``"auto"`` is robust for a trunk and a memory, else
+        standard.
     categorical_features : the columns that hold categories, as for scikit-learn's HistGradientBoostingClassifier:
         ``"from_dtype"`` (in a frame those of dtype category, and text that is no numbers; in an array none), None, or
         names, numbers or a mask of columns.  Every category is a column of 0 and 1 to the model, and so is "missing"
@@ -90,24 +100,25 @@ class EnergyClassifier(
     pretrain_epochs, max_epochs : epochs of pretraining and of fine-tuning; ``"auto"`` takes more on small data;
         ``max_epochs=0`` only calibrates.  A trunk is not pretrained, and its epoch is at least 12 steps.
     generative_weight : how much of the denoising loss per column stays in.  On a trunk it is that of all classes
-        together, ``"auto"`` 1 / ``noise_level`` squared: a row that stays as noisy as it is then costs one half.  Of
-        the other kinds, a sequence trains one member for each number, all in one program, and lets them count by the
-        likelihood of the rows held out: an ensemble whose energy is exact again; ``"auto"`` is 0, 0, 0.03 and 0.1,
-        where with up to 8 columns the second starts with sharp mean units and learns faster; 0.1 alone for more than
-        2,000 columns or where rows times columns times classes are more than 2 million; 0 alone for a function as
-        ``units``.
+        together, ``"auto"`` 1 / ``noise_level`` squared: a row that stays as noisy as it is then costs one half (of
+        fewer than 25 columns less).  Of the other kinds, a sequence trains one member for each number, all in one
+        program, and lets them count by the likelihood of the rows held out: an ensemble whose energy is exact again;
+        ``"auto"`` is 0, 0, 0.03 and 0.1, where with up to 8 columns the second starts with sharp mean units and learns
+        faster; 0.1 alone for more than 2,000 columns or where rows times columns times classes are more than 2 million;
+        0 alone for a function as ``units``.
     optimizer, learning_rate, fine_tune_learning_rate, weight_decay, batch_size : how `energate.minimise` steps; a trunk
         by AdamW, with ``learning_rate``.  Learning rates, decay and noise levels of the other kinds may be sequences,
         too, of one number for each member.
     early_stopping, validation_fraction, n_iter_no_change, validate_every : hold rows out (or take those given to
         `fit`), choose the epoch and calibrate on them.  Every member of a trunk holds out another fold, of at most
         this share; of the other kinds all hold out the same rows, unless these would be fewer than 50, or than 5 of
-        every class: then every member holds out other rows, which only say how sure to be of all.
+        every class: then every member holds out other rows, which only say how sure to be of all.  A memory leaves
+        each row (at most 2,000 of them) out of its own class in turn, and needs none held out.
     learn_scale, start_scale : not for a trunk: also calibrate a scale for the energies of each part (mean, covariance),
         on the rows held out, and fine-tune from the small scale ``start_scale`` (None: from the calibrated one).
         ``learn_scale=False`` keeps the scale 1; use a lower ``fine_tune_learning_rate`` then.
     class_weight : None, ``"balanced"``, or a dictionary.
-    warm_start : let `fit` go on from the weights of the last call.
+    warm_start : let `fit` go on from the weights of the last call; a memory begins anew.
     device : ``"auto"``, ``"cpu"``, ``"cuda"``.
     random_state : an integer makes results repeatable.
     verbose : 1 prints a line per epoch.
@@ -121,10 +132,11 @@ class EnergyClassifier(
     generative_weights_ : ``generative_weight`` of every member.
     breadth_ : the width of the layers of a trunk; 0 for other kinds.
     skip_ : what of every column of ``model_`` a trunk's reconstructions keep; empty for other kinds.
-    liking_ : sorted `score_samples` of the rows that were held out, or else of all rows.
+    n_units_ : the rows or centres of the largest class of a memory; None for other kinds.
+    liking_ : sorted `score_samples` of the rows that were held out, or left out in turn, or else of all rows.
     n_rounds_ : calls of `partial_fit`.
     history_ : `energate.training.History` of the stages ``"pretrain"``, where there is one, and
-        ``"fine-tune"``.
+        ``"fine-tune"``; empty for a memory.
     """
 
     _ADDED = {  # noqa: RUF012  by schema
@@ -132,10 +144,12 @@ class EnergyClassifier(
         3: ("categorical_features", "n_members", "breadth", "depth"),
     }
     # what is saved beside the model, and what of it older files lack
-    _FITTED = ("classes_", "cells_", "scaler_", "generative_weights_", "breadth_", "skip_", "liking_", "n_rounds_")
+    _FITTED = (
+        "classes_", "cells_", "scaler_", "generative_weights_", "breadth_", "skip_", "n_units_", "liking_", "n_rounds_",
+    )  # fmt: skip
     _FITTED_LATER = {  # noqa: RUF012  by schema
         3: {"cells_": cells_of_older, "breadth_": _no_breadth},
-        4: {"skip_": _no_skip},
+        4: {"skip_": _no_skip, "n_units_": _no_memory},
     }
 
     units: str | UnitsBuilder = "trunk"
@@ -214,7 +228,8 @@ class EnergyClassifier(
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "EnergyClassifier":
         """One more round of training on some rows; the first call needs all ``classes`` and sets the scaling.
 
-        Runs ``max_epochs`` epochs of pretraining and fine-tuning (1 for ``"auto"``), without a validation split.
+        Runs ``max_epochs`` epochs of pretraining and fine-tuning (1 for ``"auto"``), without a validation split.  Rows
+        of a memory join those that are there.
         """
         first = "model_" not in vars(self)
         X, y = self._read(X, y, reset=first, sample_weight=sample_weight)
@@ -239,9 +254,10 @@ class EnergyClassifier(
 
     def _fits(self, n_rows: int, cells: Cells | None) -> bool:
         """Whether a model from an earlier call, which saw columns with these cells, can go on with these rows."""
-        if "model_" not in vars(self) or cells is None or not cells.same_columns(self.cells_):
+        kind = kind_of(self.units)
+        if kind.remembers or "model_" not in vars(self) or cells is None or not cells.same_columns(self.cells_):
             return False
-        same_members = len(kind_of(self.units).weights(self, n_rows)) == self.model_.n_members
+        same_members = len(kind.weights(self, n_rows)) == self.model_.n_members
         return same_members and self.model_.autoencoders[0].width == self.cells_.width
 
     def _build(self, rows: Examples, seed: int) -> None:
@@ -249,6 +265,7 @@ class EnergyClassifier(
         self.generative_weights_ = kind.weights(self, len(rows.X))
         self.breadth_ = kind.breadth(self, len(rows.X))
         self.skip_ = kind.skip(self, rows)
+        self.n_units_: int | None = 1 if kind.remembers else None
         self.model_ = kind.build(self, generator)
         kind.start(self, rows, generator)
         self.model_.to(edge.resolve_device(self.device))
@@ -259,13 +276,13 @@ class EnergyClassifier(
         return kind_of(self.units).build(self, torch.Generator())
 
     def _train(self, train: LabelledRows, valid: LabelledRows | None, seed: int, epochs: int | None = None) -> None:
-        """All of the training; ``epochs`` come from `partial_fit`, whose rows may lack classes or hold few of them."""
+        """All of the training; ``epochs`` come from `partial_fit`."""
         kind = kind_of(self.units)
         n_epochs = kind.n_epochs(self, train, epochs)
         with threads_for(train.v.numel()), reporting(self, n_epochs, train.v, train.labels) as report:
             self.model_.float()
             self.history_: dict[str, History]
-            self.history_, liked = kind.train(self, train, valid, seed, epochs, report)
+            self.history_, liked = kind.train(self, Round(train, valid, seed, epochs, report))
             self._settle(liked)
 
     def _settle(self, liked: Tensor) -> None:
@@ -280,7 +297,8 @@ class EnergyClassifier(
 
     def _of_rows(self, X: Array, score: Callable[[Tensor], Tensor]) -> Array:
         # With sigmoid outputs the energy ends at 0 and 1.
-        inside = (lambda v: score(v.clamp(0, 1))) if self.scaling == "unit" else score
+        ends = self.model_.autoencoders[0].visible.name == "sigmoid"
+        inside = (lambda v: score(v.clamp(0, 1))) if ends else score
         return in_chunks(X, self._scaled, self.model_.B, inside)
 
     def _logits(self, X: Any) -> Array:

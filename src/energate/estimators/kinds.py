@@ -1,12 +1,11 @@
 """The kinds of `EnergyClassifier`: what ``units`` builds, and how it is trained.
 
 `PerClass` are the paper's: one auto-encoder per class, in three stages.  `Trunk` is the default for tables: layers that
-the classes share, a head of units for each class, members with folds of their own.
+the classes share, a head of units for each class, members with folds of their own.  `Memory` is trained by nothing: the
+rows of a class are its units.
 """
 
-import copy
 import math
-from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -18,8 +17,9 @@ from energate.autoencoder import Autoencoder
 from energate.errors import InputError
 from energate.estimators import edge
 from energate.estimators.edge import Array, Examples
-from energate.estimators.progress import Reporter
+from energate.estimators.kind import Kind, Round, given_weights, is_auto, visible_of
 from energate.training import History
+from energate.training.class_memories import blank, remember_classes
 from energate.training.classes import (
     FINE_TUNE_ROWS,
     PRETRAIN_ROWS,
@@ -39,74 +39,6 @@ AUTO_WEIGHTS, LARGE_WEIGHTS, LARGE, WIDE = (0.0, 0.0, 0.03, 0.1), (0.1,), 2_000_
 FEW_COLUMNS = 8  # up to so many, the second of the default members starts with `start_sharp`
 
 
-class Kind(ABC):
-    """How a classifier of some ``units`` is built and trained."""
-
-    #: what "auto" stands for in those parameters that are the same whatever the data
-    auto: ClassVar[dict[str, Any]]
-    #: rows to hold out for all members at once: for fewer than so many, every member holds out its own
-    least_valid: ClassVar[float]
-    #: whether members belong together, so that they cannot be the configurations of a search
-    whole: ClassVar[bool]
-
-    def settled(self, estimator: Any) -> Any:
-        """The estimator with what "auto" stands for in its place: a copy that shares everything else."""
-        found = copy.copy(estimator)
-        for name, value in self.auto.items():
-            if is_auto(getattr(found, name)):
-                setattr(found, name, value)
-        return found
-
-    @abstractmethod
-    def weights(self, estimator: Any, n_rows: int) -> Array:
-        """The weight of the denoising loss of every member: (C,)."""
-
-    @abstractmethod
-    def breadth(self, estimator: Any, n_rows: int) -> int:
-        """The width of the layers of a trunk, 0 where there is none."""
-
-    @abstractmethod
-    def skip(self, estimator: Any, rows: Examples) -> Array:
-        """What of every column of ``model_`` goes straight to the output: (D,); empty where nothing does."""
-
-    @abstractmethod
-    def build(self, estimator: Any, generator: torch.Generator) -> ClassEnergies:
-        """The model before training, with a member for each of ``generative_weights_``."""
-
-    @abstractmethod
-    def start(self, estimator: Any, rows: Examples, generator: torch.Generator) -> None:
-        """What the rows say of where the model is to start."""
-
-    @abstractmethod
-    def n_epochs(self, estimator: Any, train: LabelledRows, epochs: int | None) -> int:
-        """How many epochs training takes at most; ``epochs`` come from `partial_fit`."""
-
-    @abstractmethod
-    def train(
-        self,
-        estimator: Any,
-        train: LabelledRows,
-        valid: LabelledRows | None,
-        seed: int,
-        epochs: int | None,
-        report: Reporter,
-    ) -> tuple[dict[str, History], Tensor]:
-        """Train the model; its history by stages, and energies (N, K) of rows held out, or else of those trained on."""
-
-
-def given_weights(estimator: Any) -> Array:
-    """``generative_weight`` where it is not left to a rule: (C,)."""
-    found: Array = edge.as_numbers(estimator, "generative_weight").numpy()
-    if not len(found) or not (found >= 0).all():
-        raise InputError(f"`generative_weight` must be 'auto', or numbers from 0; got {estimator.generative_weight!r}.")
-    return found
-
-
-def is_auto(value: Any) -> bool:
-    """Whether a parameter is left to a rule."""
-    return isinstance(value, str) and value == "auto"
-
-
 # --- the paper's ---------------------------------------------------------------------------------------------------
 
 
@@ -114,6 +46,7 @@ class PerClass(Kind):
     """One auto-encoder per class, or several whose energies add: pretrained, calibrated, fine-tuned."""
 
     whole = False
+    remembers = False
     least_valid = 50  # a smaller split is too small to choose epochs and biases by
     auto: ClassVar[dict[str, Any]] = {
         "scaling": "standard", "noise_level": 0.3, "learning_rate": 3e-3, "weight_decay": 0.0, "batch_size": 100,
@@ -192,24 +125,12 @@ class PerClass(Kind):
         stages = self._stages(estimator, torch.bincount(train.labels), 0, epochs)
         return stages.pretrain.epochs + stages.fine_tune.epochs
 
-    def train(
-        self,
-        estimator: Any,
-        train: LabelledRows,
-        valid: LabelledRows | None,
-        seed: int,
-        epochs: int | None,
-        report: Reporter,
-    ) -> tuple[dict[str, History], Tensor]:
-        stages, model = self._stages(estimator, torch.bincount(train.labels), seed, epochs), estimator.model_
-        history = train_classes(model, train, stages, valid, report)
+    def train(self, estimator: Any, given: Round) -> tuple[dict[str, History], Tensor]:
+        counts, model = torch.bincount(given.train.labels), estimator.model_
+        stages = self._stages(estimator, counts, given.seed, given.epochs)
+        history = train_classes(model, given.train, stages, given.valid, given.report)
         with torch.no_grad():  # without gradients rows are scored in chunks
-            return history, model.energies((valid or train).v)
-
-
-def visible_of(estimator: Any) -> str:
-    """The output activation: columns scaled to [0, 1] end there."""
-    return "sigmoid" if estimator.scaling == "unit" else "linear"
+            return history, model.energies((given.valid or given.train).v)
 
 
 # --- a trunk -------------------------------------------------------------------------------------------------------
@@ -236,6 +157,7 @@ class Trunk(Kind):
     """Layers that the classes share, a head of units for each class, and members with folds of their own."""
 
     whole = True
+    remembers = False
     least_valid = math.inf
     auto: ClassVar[dict[str, Any]] = {
         "scaling": "robust", "noise_level": 0.2, "learning_rate": 4e-3, "weight_decay": 0.02, "batch_size": 128,
@@ -332,25 +254,77 @@ class Trunk(Kind):
     def n_epochs(self, estimator: Any, train: LabelledRows, epochs: int | None) -> int:
         return self._training(estimator, len(train.v), 0, epochs).epochs
 
-    def train(
-        self,
-        estimator: Any,
-        train: LabelledRows,
-        valid: LabelledRows | None,
-        seed: int,
-        epochs: int | None,
-        report: Reporter,
-    ) -> tuple[dict[str, History], Tensor]:
-        how, model = self._training(estimator, len(train.v), seed, epochs), estimator.model_
-        history, held_out = train_trunk(model, train, how, valid, report)
+    def train(self, estimator: Any, given: Round) -> tuple[dict[str, History], Tensor]:
+        model, how = estimator.model_, self._training(estimator, len(given.train.v), given.seed, given.epochs)
+        history, held_out = train_trunk(model, given.train, how, given.valid, given.report)
         with torch.no_grad():
-            if held_out is None or valid is not None:
-                return {"fine-tune": history}, model.energies((valid or train).v)
+            if held_out is None or given.valid is not None:
+                return {"fine-tune": history}, model.energies((given.valid or given.train).v)
             return {"fine-tune": history}, held_out.energies(model)
 
 
+# --- rows as units -------------------------------------------------------------------------------------------------
+
+MOST_UNITS, FEWEST_UNITS, UNITS = 5000, 100, 20_000  # of a class, at most and at least, and of all together
+
+
+class Memory(Kind):
+    """The rows of every class as its units: they join a memory that starts empty, and nothing is trained."""
+
+    whole = True
+    remembers = True
+    least_valid = math.inf
+    auto: ClassVar[dict[str, Any]] = {  # only the first matters
+        "scaling": "robust", "noise_level": 0.0, "learning_rate": 1e-3, "weight_decay": 0.0, "batch_size": 100,
+    }  # fmt: skip
+
+    def weights(self, estimator: Any, n_rows: int) -> Array:  # noqa: ARG002
+        if not is_auto(estimator.n_members) and estimator.n_members != 1:
+            raise InputError(
+                f"`n_members` is for a trunk, and a memory has one member; got {estimator.n_members!r}. Leave it at "
+                "'auto', or use units='trunk'."
+            )
+        return np.zeros(1)
+
+    def breadth(self, estimator: Any, n_rows: int) -> int:  # noqa: ARG002
+        return 0
+
+    def skip(self, estimator: Any, rows: Examples) -> Array:  # noqa: ARG002
+        return np.empty(0)
+
+    def build(self, estimator: Any, generator: torch.Generator) -> ClassEnergies:  # noqa: ARG002
+        self._most(estimator)
+        return blank(len(estimator.classes_), estimator.cells_.width, estimator.n_units_ or 1)
+
+    def start(self, estimator: Any, rows: Examples, generator: torch.Generator) -> None:
+        """Empty."""
+
+    def _most(self, estimator: Any) -> int:
+        """How many units a class may have."""
+        if is_auto(estimator.n_hidden):
+            return int(np.clip(UNITS // len(estimator.classes_), FEWEST_UNITS, MOST_UNITS))
+        return edge.whole_number(estimator, "n_hidden", 1, " or 'auto'")
+
+    def n_epochs(self, estimator: Any, train: LabelledRows, epochs: int | None) -> int:  # noqa: ARG002
+        return 1
+
+    def train(self, estimator: Any, given: Round) -> tuple[dict[str, History], Tensor]:
+        if not torch.isfinite(given.train.v).all():
+            raise InputError(
+                f"With scaling={self.settled(estimator).scaling!r} a memory takes values below "
+                f"{torch.finfo(given.train.v.dtype).max:.0e}; `X` has larger ones. Divide them by a number, or use "
+                "scaling='robust'."
+            )
+        found = remember_classes(estimator.model_, given.train, self._most(estimator), given.seed, given.valid)
+        units = found.model.autoencoders[0].groups[0].n_hidden
+        n_rows = int((given.train.weight > 0).sum())
+        given.report.tell("remember", f"[remember] {n_rows} rows; up to {units} units of a class")
+        estimator.model_, estimator.n_units_ = found.model, units
+        return {}, found.left_out
+
+
 #: kinds by the name of ``units``; other names, and functions, are the paper's
-KINDS: dict[str, Kind] = {"trunk": Trunk()}
+KINDS: dict[str, Kind] = {"trunk": Trunk(), "memory": Memory()}
 PER_CLASS = PerClass()
 
 

@@ -36,6 +36,10 @@ def _remembers(scorer: "EnergyScorer") -> bool:
     return scorer.units == MEMORY
 
 
+def _no_memory(_: Any) -> None:
+    """Of a model that an older version saved."""
+
+
 def _not_soft(_: "EnergyScorer") -> bool:
     """The columns of a memory that an older version saved."""
     return False
@@ -104,8 +108,8 @@ class EnergyScorer(
     """
 
     _FITTED = ("scaler_", "n_units_", "soft_columns_", "offset_")  # what is saved beside the model
-    _ADDED = {3: ("column_weight", "forgetting", "max_units", "n_units_")}  # noqa: RUF012  by schema
-    _FITTED_LATER = {5: {"soft_columns_": _not_soft}}  # noqa: RUF012  by schema
+    _ADDED = {3: ("column_weight", "forgetting", "max_units")}  # noqa: RUF012  by schema
+    _FITTED_LATER = {3: {"n_units_": _no_memory}, 5: {"soft_columns_": _not_soft}}  # noqa: RUF012  by schema
 
     units: str | UnitsBuilder = MEMORY
     _: KW_ONLY

@@ -1,7 +1,7 @@
 """How many threads of the processor a `fit` takes: one for small work.
 
 Threads of torch wait for each other after every operation, without sleep.  The steps of small models are hundreds of
-operations of some microseconds, of which two threads save a fifth at best.  Where anything else runs on the machine,
+operations of some microseconds, of which two threads save a third at best.  Where anything else runs on the machine,
 each wait becomes one for the scheduler: the same `fit` then takes ten times as long.  So training on few numbers takes
 one thread, whatever torch is set to, and training on more as many as torch is set to (`torch.set_num_threads`,
 OMP_NUM_THREADS).
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import torch
 
-SMALL = 100_000  # numbers in the rows that are trained on
+SMALL = 1_000_000  # numbers in the rows that are trained on
 
 
 @contextmanager

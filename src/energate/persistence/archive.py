@@ -121,7 +121,7 @@ def load(
         kind = entry["estimator"]
         made = estimators()[kind]
         known = made().get_params(deep=False)
-        older = {name: encode(known[name], name) for name in added_after(made, config["schema"]) if name in known}
+        older = {name: encode(known[name], name) for name in added_after(made, config["schema"])}
         _same_names(path, f"parameters of {kind}", {*entry["parameters"], *older}, set(known), config)
         saved = {**older, **entry["parameters"], **({"device": str(device)} if "device" in known else {})}
         inner = inner_of(made)
@@ -267,8 +267,6 @@ def _fitted(name: str, value: Any, tensors: dict[str, Tensor]) -> Any:
 
 def _set_fitted(model: Any, fitted: dict[str, Any], tensors: dict[str, Tensor], path: Any, config: Any) -> None:
     known = {"n_features_in_", *model._FITTED}
-    older = dict.fromkeys({*added_after(type(model), config["schema"])} & known)
-    fitted = {**older, **fitted}
     later = {name: find for name, find in found_after(type(model), config["schema"]).items() if name not in fitted}
     _same_names(path, f"values of {type(model).__name__}", {*fitted, *later} - {"feature_names_in_"}, known, config)
     for name, value in fitted.items():
@@ -442,7 +440,7 @@ def inner_of(kind: type) -> str | None:
 
 
 def added_after(kind: type, schema: int) -> list[str]:
-    """What a later schema added: in older files parameters are at their defaults, fitted values are None."""
+    """The parameters that a later schema added: in older files they are at their defaults."""
     added: dict[int, tuple[str, ...]] = getattr(kind, "_ADDED", {})
     return [name for later, names in added.items() if schema < later for name in names]
 

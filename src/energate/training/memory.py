@@ -23,6 +23,7 @@ LADDER = range(-16, 9)  # log2 of the temperatures that are tried, by the mean v
 SEEN_FOR_CENTRES, CENTRE_STEPS = 3, 3  # rows for each centre that k-means moves it by, and how often
 LEAST_EXPONENT = -80.0  # smaller ones count as this one: their powers are no numbers that processors are slow with
 TINY = 1e-300  # what counts for nothing, and has a logarithm
+NOTHING = 1e-30  # the same of units that only fill a memory up, in single precision, too
 BLOCK_VALUES = 2**18  # distances at once: 2 MiB of float64, on a GPU 64 times that
 
 
@@ -98,9 +99,9 @@ def remember(rows: Rows, asked: Tensor, column_weight: float, apart: float = 0.1
     times ``column_weight``, the energies of the soft columns, each alone and as a Gaussian, of the rows but for the
     share ``apart`` that is furthest from the middle.
     """
-    T = _temperature(_Asked.of(rows, asked[: (len(asked) + 1) // 2]), _variance(rows))
+    T = _temperature(_asked_of(rows, asked[: (len(asked) + 1) // 2]), _variance(rows))
     temperatures = [T * RATIO**j for j in range(N_TEMPERATURES)]
-    sums = _Asked.of(rows, asked).log_sums(temperatures)
+    sums = _asked_of(rows, asked).log_sums(temperatures)[..., 0]
     energies = sums * sums.new_tensor(temperatures).unsqueeze(1)  # (J, n)
     shares = torch.stack([1 / _spread(energy) for energy in energies])
     shares = shares / shares.sum()
@@ -163,35 +164,44 @@ def _spread(values: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """Rows to ask a memory about, each of which leaves its unit first."""
+class Asked:
+    """Rows v (n, D) to ask K memories W (K, M, D) about, each of which leaves the unit that it is in first.
 
-    rows: Rows
-    v: Tensor  # (n, D)
-    own: Tensor  # (n,)
-    left: Tensor  # (n,): what its unit counts without it
+    ``counts`` (K, M) are those of the units.  A row is in unit ``own`` of the memory ``of``, which counts as ``left``
+    without it, and stays where it is, or is at ``moved`` (n, D) then.  What counts `NOTHING` is no row.
+    """
 
-    @staticmethod
-    def of(rows: Rows, asked: Tensor) -> "_Asked":
-        own = rows.own[asked]
-        left = rows.counts[own] - rows.weight[asked]
-        return _Asked(rows, rows.given[asked], own, torch.where(left > 1e-6 * rows.counts[own], left, 0.0))
+    W: Tensor
+    counts: Tensor
+    v: Tensor
+    of: Tensor
+    own: Tensor
+    left: Tensor
+    moved: Tensor | None = None
 
     def log_sums(self, temperatures: list[float]) -> Tensor:
-        """The log of the sum of n_i exp(-|v - w_i|^2 / (2 T)): (T, n), of temperatures in rising order."""
-        W, size = self.rows.W, _block(self.rows.W)
-        half = W.square().sum(1) / 2
-        found = []
+        """The log of the sum of n_i exp(-|v - w_i|^2 / (2 T)): (T, n, K), of temperatures in rising order."""
+        shape, flat = self.W.shape[:2], self.W.flatten(0, 1)
+        size, half = _block(flat), flat.square().sum(1) / 2
+        filled = self.counts > 2 * NOTHING  # with room for the rounding of logarithms
+        padding = ~filled & filled.any(1, keepdim=True)  # (K, M)
+        padded, found = bool(padding.any()), []
         for start in range(0, len(self.v), size):
-            v, own, left = (part[start : start + size] for part in (self.v, self.own, self.left))
+            some = slice(start, start + size)
+            v, of, own, left = self.v[some], self.of[some], self.own[some], self.left[some]
             at = torch.arange(len(v), device=v.device)
-            u = v @ W.T - half  # (n, M)
+            u = (v @ flat.T - half).unflatten(1, shape)  # (n, K, M)
+            if padded:
+                u.masked_fill_(padding, -math.inf)
+            if self.moved is not None:
+                moved = self.moved[some]
+                u[at, of, own] = (moved * (v - moved / 2)).sum(1)
             alone = left == 0
-            u[at[alone], own[alone]] = -math.inf
-            top = u.amax(1, keepdim=True)
+            u[at[alone], of[alone], own[alone]] = -math.inf
+            top = u.amax(2, keepdim=True)  # (n, K, 1)
             u -= top
-            weight = left / self.rows.counts[own] - 1  # what leaves, as a share of what is there
-            near = top.squeeze(1) - v.square().sum(1) / 2  # -distance^2 / 2 of the nearest
+            its = self.counts[of, own]
+            near = top.squeeze(2) - v.square().sum(1, keepdim=True) / 2  # -distance^2 / 2 of the nearest: (n, K)
             sums: list[Tensor] = []
             term, last = u, math.inf
             for T in reversed(temperatures):
@@ -199,17 +209,31 @@ class _Asked:
                 again = last == 2 * T and len(sums) % 4
                 term = term.square_() if again else torch.div(u, T).clamp_(min=LEAST_EXPONENT).exp_()
                 last = T
-                total = term @ self.rows.counts + weight * term[at, own] * self.rows.counts[own]
+                total = (term.transpose(0, 1) @ self.counts.unsqueeze(2)).squeeze(2).T  # (n, K)
+                total[at, of] += (left / its - 1) * term[at, of, own] * its  # what leaves, as a share of what is there
                 sums.append(torch.log(total) + near / T)
             found.append(torch.stack(sums[::-1]))
         return torch.cat(found, 1)
 
 
-def _temperature(asked: _Asked, variance: float) -> float:
+def _asked_of(rows: Rows, asked: Tensor) -> Asked:
+    """Rows of one memory, by their numbers."""
+    own = rows.own[asked]
+    return Asked(rows.W[None], rows.counts[None], rows.given[asked], torch.zeros_like(own), own, left_of(rows, asked))
+
+
+def left_of(rows: Rows, asked: Tensor) -> Tensor:
+    """What the unit of each row counts without it; 0 where only rounding is left."""
+    its = rows.counts[rows.own[asked]]
+    left = its - rows.weight[asked]
+    return torch.where(left > 1e-6 * its, left, 0.0)
+
+
+def _temperature(asked: Asked, variance: float) -> float:
     """The temperature of the largest mean log-likelihood of rows that are left out: (D / 2) log T is its norm."""
     tried = [variance * 2.0**step for step in LADDER]
     log_T = torch.log(torch.tensor(tried, dtype=torch.float64))
-    mean = asked.log_sums(tried).mean(1).double().cpu() - asked.v.shape[1] / 2 * log_T
+    mean = asked.log_sums(tried)[..., 0].mean(1).double().cpu() - asked.v.shape[1] / 2 * log_T
     best = int(mean.argmax())
     if not 0 < best < len(tried) - 1:
         return tried[best]

@@ -33,6 +33,7 @@ WARM_UP = 0.1  # share of the steps in which the learning rate grows
 SMOOTHING = 0.05  # of the labels: logits stay finite where classes are separable
 FASTER = 6.0  # the scales of the columns learn so many times faster: a trunk chooses columns early
 DENOISED = 4  # one batch in so many is also denoised
+FEW_COLUMNS = 25  # of fewer the denoising loss is divided by so many: it would blur what is finer than the noise
 MOST_JUDGES = 20_000  # held-out rows that choose the epoch, at most
 
 
@@ -138,7 +139,7 @@ def _loss(
         if generative and denoised:
             seen = corrupt(v, how.noise, how.noise_level, generator)
             missed = visible.divergence(reconstruct_together(model, seen), v)  # (C, B)
-            total = total + DENOISED * mix / v.shape[2] * (weight * missed).mean(1)
+            total = total + DENOISED * mix / max(v.shape[2], FEW_COLUMNS) * (weight * missed).mean(1)
         return _of_members(total)
 
     return loss

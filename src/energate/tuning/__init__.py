@@ -170,6 +170,11 @@ def _check(estimator: Any, n_trials: int, n_together: int, objective: str, sampl
             f"{type(estimator).__name__}. Take the classifier out of a pipeline, and use scikit-learn's searches for "
             "other estimators."
         )
+    if kind_of(estimator.units).remembers:
+        raise InputError(
+            f"search tries how training goes, and units={estimator.units!r} are not trained: `fit` finds temperature "
+            "and scale itself, with rows left out in turn. Use scikit-learn's searches for `n_hidden` and `scaling`."
+        )
     for name, count in (("n_trials", n_trials), ("n_together", n_together)):
         if not isinstance(count, int | np.integer) or count < 1:
             raise InputError(f"`{name}` must be a whole number of at least 1; got {count!r}.")

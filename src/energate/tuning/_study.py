@@ -262,16 +262,8 @@ class Trainer:
         if kind_of(lead.units).whole:
             return lead.set_params(**config)
         alone = EnergyClassifier(**self.base).set_params(**config)
-        for name in (
-            "classes_",
-            "cells_",
-            "scaler_",
-            "n_features_in_",
-            "feature_names_in_",
-            "breadth_",
-            "skip_",
-            "n_rounds_",
-        ):
+        names = ("classes_", "cells_", "scaler_", "n_features_in_", "feature_names_in_")
+        for name in (*names, "breadth_", "skip_", "n_units_", "n_rounds_"):
             if name in vars(lead):
                 setattr(alone, name, getattr(lead, name))
         alone.generative_weights_ = lead.generative_weights_[c : c + 1]

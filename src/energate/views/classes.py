@@ -178,7 +178,7 @@ class EnergyClassifierView(ClassView):
 
     @property
     def clamped(self) -> bool:
-        return bool(self.model.scaling == "unit")
+        return bool(self.model.model_.autoencoders[0].visible.name == "sigmoid")
 
     def about(self) -> dict[str, Any]:
         units = self.model.units if isinstance(self.model.units, str) else "a function"
@@ -280,7 +280,10 @@ def class_autoencoder(model: ClassEnergies, k: int) -> tuple[Autoencoder, float,
             alone = of_class[p].select(int(c))
             a = a + weight * alone.a.detach()
             groups += [_weighted(group, float(weight)) for group in alone.groups]
-    merged = Autoencoder(groups, model.autoencoders[0].visible).to(a)
+    skips = [part.skip for part in model.autoencoders]
+    shares = weights.sum(0) / weights.sum()  # of the parts
+    skip = sum(share * each for share, each in zip(shares, skips, strict=True) if each is not None)
+    merged = Autoencoder(groups, model.autoencoders[0].visible, skip if isinstance(skip, Tensor) else None).to(a)
     with torch.no_grad():
         merged.a.copy_(a)
     return merged, scale, constant
