@@ -46,7 +46,7 @@ from energate.units import HiddenUnits
 from energate.views import KINDS, view_of
 
 FORMAT = "energate model"
-SCHEMA = 3
+SCHEMA = 4
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 LONG = 1000  # longer arrays of floats go beside the weights
 SAVED = "saved"  # the default of `load`: the base that is in the files
@@ -121,7 +121,8 @@ def load(
         kind = entry["estimator"]
         made = estimators()[kind]
         known = made().get_params(deep=False)
-        older = {name: encode(known[name], name) for name in added_after(made, config["schema"]) if name in known}
+        before: dict[str, Any] = {**known, **getattr(made, "_BEFORE", {})}
+        older = {name: encode(before[name], name) for name in added_after(made, config["schema"]) if name in known}
         _same_names(path, f"parameters of {kind}", {*entry["parameters"], *older}, set(known), config)
         saved = {**older, **entry["parameters"], **({"device": str(device)} if "device" in known else {})}
         inner = inner_of(made)
@@ -442,7 +443,10 @@ def inner_of(kind: type) -> str | None:
 
 
 def added_after(kind: type, schema: int) -> list[str]:
-    """What a later schema added: in older files parameters are at their defaults, fitted values are None."""
+    """What a later schema added.
+
+    In older files parameters have the values of ``_BEFORE``, or else their defaults, and fitted values are None.
+    """
     added: dict[int, tuple[str, ...]] = getattr(kind, "_ADDED", {})
     return [name for later, names in added.items() if schema < later for name in names]
 
