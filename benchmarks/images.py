@@ -27,7 +27,8 @@ import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,8 @@ def aurocs(
             "kNN": neighbours(features).cpu().numpy(),
         }
 
-    inside, found = scores(data["X_test"]), defaultdict(dict)
+    inside: dict[str, Any] = scores(data["X_test"])
+    found: dict[str, dict[str, float]] = defaultdict(dict)
     for name, images in others.items():
         for score, values in scores(images).items():
             both = np.r_[inside[score], values]
@@ -253,6 +255,14 @@ def run(options: argparse.Namespace) -> Iterator[Line]:
             yield line | given | {"device": device} | measure(system, seed, options)
 
 
+def value_of(path: Sequence[str], line: Line) -> Any:
+    """What a line has under names inside names, or None."""
+    found: Any = line
+    for name in path:
+        found = found.get(name) if found is not None else None
+    return found
+
+
 def table(lines: list[Line]) -> str:
     """Means over the seeds, and their spread where there are several."""
     by_name: dict[str, list[Line]] = defaultdict(list)
@@ -269,13 +279,10 @@ def table(lines: list[Line]) -> str:
     plain = ["error", "log_loss", "calibration_error", *(f"dB {level}" for level in NOISE)]
     plain += [*(f"filled {name}" for name in masks()), "asymmetry", "parameters", "fit_s", "step_ms", "replayed"]
     rows = ["| | " + " | ".join(by_name) + " |", "|---" * (len(by_name) + 1) + "|"]
-    getters: list[tuple[str, Callable[[Line], Any]]] = [(name, lambda line, n=name: line.get(n)) for name in plain]
+    getters: dict[str, Callable[[Line], Any]] = {name: partial(value_of, (name,)) for name in plain}
     for score in ("F", "probability", "Mahalanobis", "kNN"):
-        for kind in OUTLIERS:
-            getters.append(
-                (f"AUROC of {score}: {kind}", lambda line, s=score, k=kind: line.get("auroc", {}).get(s, {}).get(k))
-            )
-    for name, get in getters:
+        getters |= {f"AUROC of {score}: {kind}": partial(value_of, ("auroc", score, kind)) for kind in OUTLIERS}
+    for name, get in getters.items():
         rows.append(f"| {name} | " + " | ".join(cell(some, get) for some in by_name.values()) + " |")
     return "\n".join(rows)
 
