@@ -55,7 +55,10 @@ def estimators() -> dict[str, tuple[Any, str]]:
         )
     }  # fmt: skip
     found |= {
-        "deep": (ImageEnergyClassifier(n_hidden=4, channels=8, **quick), "classes"),
+        "deep": (
+            ImageEnergyClassifier(n_hidden=4, channels=8, denoising_weight=0.0, skip=0.0, scaling="unit", **quick),
+            "classes",
+        ),
         "rbm": (others.RBMClassifier(n_hidden=8, pretrain_epochs=2, **quick), "classes"),
         "saa3": (others.StackedAutoencoderClassifier(**quick), "classes"),
         "gsm": (others.GatedSoftmax(n_hidden=8, n_factors=8, **quick), "classes"),

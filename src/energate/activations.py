@@ -294,6 +294,21 @@ def softmax(temperature: float = 1.0, group_size: int | None = None) -> Activati
     )
 
 
+def _times(weight: float, function: Function, u: Tensor) -> Tensor:
+    return weight * function(u)
+
+
+def weighted(activation: Activation, weight: float) -> Activation:
+    """An activation whose values and potential count with a weight above 0; it sits on no output."""
+    return Activation(
+        activation.name,
+        partial(_times, weight, activation.f),
+        partial(_times, weight, activation.potential),
+        weight * activation.slope_min,
+        (weight * activation.bounds[0], weight * activation.bounds[1]),
+    )
+
+
 LINEAR = OutputActivation(
     "linear",
     _identity,

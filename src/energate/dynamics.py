@@ -77,14 +77,22 @@ def set_out(model: Autoencoder, v: Tensor, c: Tensor | None = None) -> State:
 
 
 def one_step(
-    model: Autoencoder, state: State, size: Tensor | float | None, tolerance: float, c: Tensor | None = None
+    model: Autoencoder,
+    state: State,
+    size: Tensor | float | None,
+    tolerance: float,
+    c: Tensor | None = None,
+    free: Tensor | None = None,
 ) -> State:
     """Every row that is still moving goes one step uphill, by `step_size`, or stops where it is.
 
-    A row has arrived where its energy changes by at most ``tolerance * (1 + |E|)``.  One that runs off stays at its
+    ``free`` (K, N, D) or (N, D) says which coordinates move; the others stay.  A row has arrived where its energy
+    changes by at most ``tolerance * (1 + |E|)``.  One that runs off stays at its
     last good point.  No branch depends on the rows, so the step can be traced.
     """
     t, p, energy, moving, converged, diverged = state
+    if free is not None:
+        p = torch.where(free, p, t)
     if size is None:
         t_new, e_new, p_new = _backtrack(model, t, p, energy, c)
     else:
@@ -155,6 +163,7 @@ def trajectory(
     max_steps: int = 100,
     tolerance: float | None = None,
     keep_path: bool = False,
+    free: Tensor | None = None,
 ) -> Trajectory:
     """Follow the vector field from every row, uphill in energy.
 
@@ -168,6 +177,7 @@ def trajectory(
     tolerance : a row stops when its energy changes by at most ``tolerance * (1 + |E|)``.  The default is
         1e-6 in float32 and 1e-10 in float64.
     keep_path : also return every point on the way.
+    free : which coordinates move, (N, D) booleans; the others stay as they are.  None: all.
 
     A row that runs off (a coordinate beyond 1e6, or an energy that is not finite) stops at its last good
     point and is reported in ``diverged``.
@@ -186,7 +196,7 @@ def trajectory(
         before = State(*(part[:, rows] for part in state))
         c_rows = None if c is None else c[..., rows, :]
         size_rows = size[:, rows] if size is not None and size.ndim == 3 and size.shape[1] > 1 else size
-        after = one_step(model, before, size_rows, tolerance, c_rows)
+        after = one_step(model, before, size_rows, tolerance, c_rows, None if free is None else free[rows])
         for part, changed in zip(state, after, strict=True):
             part[:, rows] = changed
         n_steps[:, rows] += before.moving & ~after.diverged

@@ -34,6 +34,7 @@ from energate import (
     ColumnMemoryUnits,
     EnergyClassifier,
     EnergyScorer,
+    ImageEnergyClassifier,
     InputError,
     MeanUnits,
     NetworkUnits,
@@ -1092,3 +1093,43 @@ def test_a_folder_that_was_set_aside_is_found(tmp_path: Path) -> None:
     save(scorer(1), tmp_path / "model")
     assert_same(scorer(1), load(tmp_path / "model"))
     assert os.listdir(tmp_path) == ["model"]
+
+
+def test_images_of_an_older_schema_were_told_apart_and_no_more(tmp_path: Path) -> None:
+    X, y = np.random.default_rng(0).random((30, 64)), np.arange(30) % 3
+    before: dict[str, Any] = {"denoising_weight": 0.0, "skip": 0.0, "scaling": "unit", "max_epochs": 1}
+    model = ImageEnergyClassifier(n_hidden=3, channels=8, n_blocks=0, random_state=0, device="cpu", **before).fit(X, y)
+    save(model, tmp_path / "model")
+    config = parse((tmp_path / "model" / "config.json").read_bytes())
+    later = {*ImageEnergyClassifier._ADDED[4], *ImageEnergyClassifier._FITTED_LATER[4]}
+    parts = {
+        part: {name: value for name, value in config[part].items() if name not in later}
+        for part in ("parameters", "fitted")
+    }
+    assert sum(map(len, parts.values())) == len(config["parameters"]) + len(config["fitted"]) - len(later)
+    change(tmp_path / "model", **parts, schema=3)
+    older = load(tmp_path / "model")
+    assert older.denoising_weight == older.skip == 0
+    np.testing.assert_array_equal(older.energies(X), model.energies(X))
+    mask = np.arange(64) < 20
+    assert older.inpaint(X, mask.reshape(8, 8)).shape == X.shape  # from the middle of the range
+    save(older, tmp_path / "again")
+    np.testing.assert_array_equal(load(tmp_path / "again").energies(X), model.energies(X))
+
+
+@pytest.mark.parametrize("more", [{}, {"level_told": True, "symmetry": "turns and mirrors"}], ids=["plain", "all"])
+def test_images_come_back_with_all_that_they_can(tmp_path: Path, more: dict[str, Any]) -> None:
+    X, y = np.random.default_rng(0).random((30, 8, 8, 2)), np.arange(30) % 3
+    model = ImageEnergyClassifier(
+        n_hidden=3, channels=8, n_blocks=0, max_epochs=1, random_state=0, device="cpu", **more
+    )
+    save(model.fit(X, y), tmp_path / "model.zip")
+    again = load(tmp_path / "model.zip")
+    mask = np.eye(8, dtype=bool)
+    for ask in (
+        lambda m: m.energies(X),
+        lambda m: m.denoise(X),
+        lambda m: m.inpaint(X[:3], mask),
+        lambda m: m.sample(2),
+    ):
+        np.testing.assert_array_equal(ask(again), ask(model))

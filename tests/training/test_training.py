@@ -821,3 +821,37 @@ def test_steps_on_cuda_do_not_wait_for_the_device(optimizer: str) -> None:
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert len(steps) == 3 * per_epoch
+
+
+# --- gradients that are too long -----------------------------------------------------------------------------------
+
+
+def test_a_long_gradient_is_shortened_and_a_short_one_is_not() -> None:
+    target = torch.tensor([30.0, 40.0], dtype=torch.float64)
+    for clip, expected in ((1.0, [0.06, 0.08]), (100.0, [3.0, 4.0]), (None, [3.0, 4.0])):
+        x = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+        how = {"epochs": 1, "optimizer": "sgd", "learning_rate": 0.1, "momentum": 0.0, "clip_norm": clip}
+        minimise(lambda _, x=x: (x - target).square().sum() / 2, [x], lambda _: [torch.zeros(1)], **how)
+        assert_equal(x.detach(), torch.tensor(expected, dtype=torch.float64))
+    with pytest.raises(InputError, match="`clip_norm` must be a number above 0, or None; got 0"):
+        minimise(lambda _: x.sum(), [x], lambda _: [torch.zeros(1)], epochs=1, clip_norm=0)
+
+
+def test_gradients_of_models_together_are_shortened_as_those_of_each_alone() -> None:
+    scale = torch.tensor([0.1, 1.0, 100.0], dtype=torch.float64)
+    first, second = (torch.randn(3, n, dtype=torch.float64) for n in (4, 2))
+
+    def run(models: slice) -> list[Tensor]:
+        x, z = (start[models].clone().requires_grad_() for start in (first, second))
+
+        def loss(_: Tensor) -> Tensor:
+            return scale[models] * (x.square().sum(1) + z.sin().sum(1))
+
+        how = {"epochs": 5, "optimizer": "sgd", "learning_rate": 0.05, "clip_norm": 0.7}
+        minimise(loss, [x, z], lambda _: [torch.zeros(1)] * 2, **how)
+        return [x.detach(), z.detach()]
+
+    together = run(slice(None))
+    for k in range(3):
+        for mine, alone in zip(together, run(slice(k, k + 1)), strict=True):
+            assert_equal(mine[k], alone[0])

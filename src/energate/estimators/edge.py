@@ -178,6 +178,13 @@ def _standard(X: Array, weight: Array, least: float = LEAST_SPREAD) -> Scaler:
     return Scaler(np.ldexp(centre, exponent), np.maximum(size, np.finfo(np.float64).tiny))
 
 
+def _image(X: Array, _: Array) -> Scaler:
+    """By the range of all columns together: pixels stay alike, those that never vary in training among them."""
+    low, high = (values.reshape(1) for values in (X.min(), X.max()))
+    found = _unit(np.stack([low, high]), np.ones(2))
+    return Scaler(np.repeat(found.offset, X.shape[1]), np.repeat(found.size, X.shape[1]))
+
+
 def _unit(X: Array, _: Array) -> Scaler:
     low, high = _range(X)
     size = high - low
@@ -224,6 +231,8 @@ def _varies(low: Array, high: Array) -> NDArray[np.bool_]:
 SCALINGS: dict[str, Callable[[Array, Array], Scaler]] = {"standard": _standard, "unit": _unit, "none": _none}
 #: the same for tables of any kind of numbers
 TABLE_SCALINGS: dict[str, Callable[[Array, Array], Scaler]] = {**SCALINGS, "robust": _robust}
+#: the same for pixels
+IMAGE_SCALINGS: dict[str, Callable[[Array, Array], Scaler]] = {"image": _image, **SCALINGS}
 #: the same where rows are compared by their distance, in which one far value of a column hides all others
 DISTANCE_SCALINGS: dict[str, Callable[[Array, Array], Scaler]] = {
     **SCALINGS,

@@ -29,6 +29,10 @@ class Network(nn.Module, ABC):
     def forward(self, v: Tensor, noise: torch.Generator | None = None) -> Tensor:
         """The logits (N, K) of rows (N, D); with ``noise`` as in training, if the network is random there."""
 
+    def loss(self, v: Tensor, labels: Tensor, noise: torch.Generator) -> Tensor:
+        """What training minimises on rows (N, D) with labels (N,): here the cross-entropy."""
+        return F.cross_entropy(self(v, noise), labels)
+
     def groups(self, learning_rate: float) -> list[dict[str, Any]]:
         """What training by cross-entropy changes, for `energate.training.minimise`: parameters and their rates."""
         return [{"params": list(self.parameters()), "learning_rate": learning_rate}]
@@ -65,6 +69,8 @@ class NetworkClassifier(ClassifierMixin, Estimator, ABC):  # type: ignore[misc]
     _FITTED = ("classes_", "scaler_", "history_")
     _OPTIMIZER: ClassVar[str]
     _SCHEDULE: ClassVar[str]
+    _SCALINGS: ClassVar[dict[str, Any]] = SCALINGS
+    _CAPTURES: ClassVar[bool] = False  # whether steps may be CUDA graphs: the loss reads nothing back
 
     max_epochs: int | str = "auto"
     learning_rate: float = 1e-3
@@ -84,6 +90,18 @@ class NetworkClassifier(ClassifierMixin, Estimator, ABC):  # type: ignore[misc]
     def _start(self, train: Tensor, n_classes: int, seed: int, report: Reporter) -> Network:
         """The network before training by cross-entropy, pretrained on the rows (N, D) if the system does that."""
 
+    def _flat(self, X: Any) -> Any:
+        """What is to be scored in the form of rows; here it has that form."""
+        return X
+
+    def _read(self, X: Any, X_valid: Any) -> tuple[Any, Any]:
+        """The same of what `fit` is given, before anything is known of it."""
+        return X, X_valid
+
+    def _clip_norm(self) -> float | None:
+        """The longest gradient of a step; None: any."""
+        return None
+
     def _keep(self, network: Network, rows: Tensor) -> None:
         """What else a subclass keeps of the trained network, from the rows held out, or else trained on: nothing."""
 
@@ -93,10 +111,11 @@ class NetworkClassifier(ClassifierMixin, Estimator, ABC):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, *, X_valid: Any = None, y_valid: Any = None) -> Self:
         """Train the network; ``X_valid`` and ``y_valid`` are rows to stop early on instead of held-out ones."""
         self._check_parameters()
+        X, X_valid = self._read(X, X_valid)
         given = edge.given_rows(self, X, y, X_valid=X_valid, y_valid=y_valid)
         self.classes_: NDArray[Any] = given.classes
         self.history_: dict[str, History] = {}
-        self.scaler_ = SCALINGS[self.scaling](given.train.X, given.train.weight)
+        self.scaler_ = self._SCALINGS[self.scaling](given.train.X, given.train.weight)
         train, valid = given.tensors(self.scaler_, edge.resolve_device(self.device))
         n_steps = math.ceil(len(train.v) / self.batch_size)
         n_epochs = self._epochs_before(n_steps) + edge.epochs_of(self, "max_epochs", n_steps)
@@ -109,7 +128,7 @@ class NetworkClassifier(ClassifierMixin, Estimator, ABC):  # type: ignore[misc]
         return self
 
     def _check_parameters(self) -> None:
-        edge.check_choices(self, scaling=SCALINGS, monitor=MONITORS)
+        edge.check_choices(self, scaling=self._SCALINGS, monitor=MONITORS)
         edge.whole_number(self, "batch_size", 1)
         edge.whole_number(self, "n_iter_no_change", 1)
         if not edge.fraction_of(self, "validation_fraction") > 0:
@@ -121,13 +140,15 @@ class NetworkClassifier(ClassifierMixin, Estimator, ABC):  # type: ignore[misc]
         noise = torch.Generator(train.v.device).manual_seed(seed)
 
         def loss(batch: Tensor) -> Tensor:
-            return F.cross_entropy(network(train.v[batch], noise), train.labels[batch])
+            return network.loss(train.v[batch], train.labels[batch], noise)
 
         epochs = edge.epochs_of(self, "max_epochs", math.ceil(len(train.v) / self.batch_size))
         how = self.learning_rate, self.weight_decay, self._OPTIMIZER, self._SCHEDULE, self.n_iter_no_change
         validate = None if valid is None else self._validation(network, valid.v, valid.labels)
         batches, groups = row_batches(len(train.v), self.batch_size, seed, train.v.device), network.groups(how[0])
-        self.history_["fine-tune"] = Stage("fine-tune", epochs, *how).run(loss, groups, batches, validate, report)
+        stage = Stage("fine-tune", epochs, *how, clip_norm=self._clip_norm())
+        drawing = [noise] if self._CAPTURES else None
+        self.history_["fine-tune"] = stage.run(loss, groups, batches, validate, report, drawing)
 
     def _validation(self, network: Network, rows: Tensor, labels: Tensor) -> Callable[[], Tensor]:
         def validate() -> Tensor:
@@ -143,7 +164,7 @@ class NetworkClassifier(ClassifierMixin, Estimator, ABC):  # type: ignore[misc]
     # --- scoring -----------------------------------------------------------------------------------
 
     def _logits(self, X: Any) -> Array:
-        X = self._checked(X)
+        X = self._checked(self._flat(X))
         return in_chunks(X, self.scaler_, next(self.model_.parameters()), self.model_)
 
     def decision_function(self, X: Any) -> Array:

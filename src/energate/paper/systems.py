@@ -279,7 +279,10 @@ CLASS_SYSTEMS: dict[str, System] = {
     "saa3": network(StackedAutoencoderClassifier),
     "gsm": network(GatedSoftmax),
     "mlp": network(DropoutMLP),
-    "deep": network(ImageEnergyClassifier, energies=ImageEnergyClassifier.energies),
+    # Trained by cross-entropy alone, as it was when its column was computed.
+    "deep": network(
+        partial(ImageEnergyClassifier, denoising_weight=0.0, skip=0.0), energies=ImageEnergyClassifier.energies
+    ),
     **{name: energy(units) for name, units in ENERGY_UNITS.items()},
     **{f"{name}-{variant}": energy(units) for name, units in ENERGY_UNITS.items() for variant in (*VARIANTS, "paper")},
     "caes-printed": energy(printed_units),

@@ -121,7 +121,8 @@ def load(
         kind = entry["estimator"]
         made = estimators()[kind]
         known = made().get_params(deep=False)
-        older = {name: encode(known[name], name) for name in added_after(made, config["schema"])}
+        before: dict[str, Any] = {**known, **getattr(made, "_BEFORE", {})}
+        older = {name: encode(before[name], name) for name in added_after(made, config["schema"])}
         _same_names(path, f"parameters of {kind}", {*entry["parameters"], *older}, set(known), config)
         saved = {**older, **entry["parameters"], **({"device": str(device)} if "device" in known else {})}
         inner = inner_of(made)
@@ -440,7 +441,7 @@ def inner_of(kind: type) -> str | None:
 
 
 def added_after(kind: type, schema: int) -> list[str]:
-    """The parameters that a later schema added: in older files they are at their defaults."""
+    """The parameters that a later schema added: older files have those of ``_BEFORE``, or the defaults."""
     added: dict[int, tuple[str, ...]] = getattr(kind, "_ADDED", {})
     return [name for later, names in added.items() if schema < later for name in names]
 

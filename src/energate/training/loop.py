@@ -90,6 +90,7 @@ def minimise(
     patience: int | None = None,
     callback: Callable[[Progress], bool | None] | None = None,
     on_divergence: str = "raise",
+    clip_norm: float | None = None,
     generators: Sequence[torch.Generator] | None = None,
     capture: bool | None = None,
 ) -> History:
@@ -113,15 +114,16 @@ def minimise(
     on_divergence : ``"raise"``, or ``"keep"`` to let the other models go on: a model whose loss or
         weights are no longer finite keeps its best weights (without ``validate``, its last finite ones) and is
         named in ``History.diverged``.
+    clip_norm : a gradient longer than this is shortened to it before a step, for (K,) each model's own.
     generators : all that the loss draws from, perhaps none.  Giving them says that the loss is a function of its batch,
         the parameters and these draws alone, so that on a GPU a step may be captured as a CUDA graph and replayed.
     capture : whether to do that, where it is possible; by default, where it pays.
     """
-    _check_options(epochs, validate is not None, validate_every, patience, on_divergence)
+    _check_options(epochs, validate is not None, validate_every, patience, on_divergence, clip_norm)
     factor = _as_schedule(schedule)
     stepper = Stepper(parameters, optimizer, learning_rate, momentum, weight_decay)
     keeper = Keeper(stepper.tensors) if validate is not None or on_divergence == "keep" else None
-    take = _Eager(loss, stepper)
+    take = _Eager(loss, stepper, clip_norm)
     step = Steps(take)
     history, began = History(), time.perf_counter()
     for epoch in range(1, epochs + 1):
@@ -172,13 +174,22 @@ def minimise(
     return history
 
 
-def _check_options(epochs: int, validates: bool, validate_every: int, patience: int | None, on_divergence: str) -> None:
+def _check_options(
+    epochs: int,
+    validates: bool,
+    validate_every: int,
+    patience: int | None,
+    on_divergence: str,
+    clip_norm: float | None,
+) -> None:
     if epochs < 0 or int(epochs) != epochs:
         raise InputError(f"`epochs` must be a whole number of at least 0; got {epochs!r}.")
     if patience is not None and (patience < 1 or not validates):
         raise InputError(f"`patience` must be at least 1 and needs `validate`; got patience={patience!r}.")
     if on_divergence not in ("raise", "keep"):
         raise InputError(f"`on_divergence` must be 'raise' or 'keep'; got {on_divergence!r}.")
+    if clip_norm is not None and not clip_norm > 0:
+        raise InputError(f"`clip_norm` must be a number above 0, or None; got {clip_norm!r}.")
     check_counts(validate_every=validate_every)
 
 
@@ -224,6 +235,7 @@ class Stage:
     schedule: str | Schedule = "constant"
     patience: int | None = None  # only where there is something to validate by
     validate_every: int = 1
+    clip_norm: float | None = None
 
     def run(
         self,
@@ -323,6 +335,19 @@ class Stepper:
             tensor.grad = None
 
     @torch.no_grad()
+    def clip(self, longest: float, like: Tensor) -> None:
+        """Shorten gradients to a length, over all parameters: all together, or those of each model, as ``like``."""
+        gradients = [tensor.grad for tensor in self.tensors if tensor.grad is not None]
+        if like.ndim:
+            parts = [torch.linalg.vector_norm(each.reshape(len(like), -1), dim=1) for each in gradients]
+        else:
+            parts = [torch.linalg.vector_norm(each) for each in gradients]
+        length = torch.linalg.vector_norm(torch.stack(parts), dim=0)  # () or (K,)
+        share = longest / length.clamp(min=longest)
+        for each in gradients:
+            each.mul_(spread(share, each))
+
+    @torch.no_grad()
     def step(self, factor: float | Tensor) -> None:
         """One step, with all learning rates multiplied by ``factor``."""
         for group in self.groups:
@@ -332,8 +357,8 @@ class Stepper:
 class _Eager:
     """One step after the other: the losses of a batch, their gradients, and what the stepper makes of them."""
 
-    def __init__(self, loss: Callable[[Tensor], Tensor], stepper: Stepper) -> None:
-        self.loss, self.stepper, self.begun = loss, stepper, False
+    def __init__(self, loss: Callable[[Tensor], Tensor], stepper: Stepper, clip_norm: float | None = None) -> None:
+        self.loss, self.stepper, self.clip_norm, self.begun = loss, stepper, clip_norm, False
 
     def __call__(self, batch: Tensor, factor: float | Tensor) -> Tensor:
         losses = self.loss(batch)
@@ -342,6 +367,8 @@ class _Eager:
         self.begun = True
         self.stepper.zero_grad()
         losses.sum().backward()
+        if self.clip_norm is not None:
+            self.stepper.clip(self.clip_norm, losses)
         self.stepper.step(factor)
         return losses.detach()
 

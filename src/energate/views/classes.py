@@ -9,7 +9,6 @@ weights.  `class_autoencoder` builds it.
 import copy
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +17,7 @@ import torch
 from scipy.special import logsumexp, softmax
 from torch import Tensor, nn
 
-from energate.activations import Activation, Function
+from energate.activations import weighted
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
 from energate.estimators import EnergyClassifier, ImageEnergyClassifier
@@ -120,7 +119,7 @@ class ClassView(View):
         return found
 
     def draw(self, n_rows: int, seed: int) -> dict[str, Array]:
-        found = drawn(n_rows, seed, self.model.scaling == "unit", X=self.model.scaler_)["X"]  # (n, D)
+        found = drawn(n_rows, seed, self.model.scaling in ("unit", "image"), X=self.model.scaler_)["X"]  # (n, D)
         return {"X": found if self.cells is None else self.cells.drawn(found, np.random.RandomState(seed))}
 
     def checked(self) -> str:
@@ -223,8 +222,12 @@ class ImageEnergyClassifierView(ClassView):
     clamped = False
 
     def about(self) -> dict[str, Any]:
-        shape = list(self.model.model_.shape)
+        height, width, channels = self.model.model_.shape
+        shape = [height, width, channels][: 2 if channels == 1 else 3]
         return {"units": "a network", "n_members": 1, "scaling": self.model.scaling, "shape": shape}
+
+    def flat(self, X: Any) -> Any:
+        return self.model._flat(X)
 
     def logits(self, v: Tensor) -> Tensor:
         found: Tensor = self.model.model_(v)
@@ -241,8 +244,11 @@ class ImageEnergyClassifierView(ClassView):
 
     def fields(self, rows: dict[str, Array], seed: int) -> Iterator[Field]:
         v = torch.as_tensor(self.scaled(rows["X"]))
-        part = in_double(self.model.model_.autoencoder)
+        # On the CPU: vmap, which the check takes, does not know the order of channels that is quick on GPUs.
+        network = self.model.model_
+        part, together = in_double(network.autoencoder).cpu(), in_double(network.together()).cpu()
         yield Field(f"{kind_of(part)}, all classes", part, v)
+        yield Field(f"{kind_of(together)}, all classes together", together, v)
 
 
 # --- a class as one auto-encoder ---------------------------------------------------------------------------------
@@ -291,19 +297,8 @@ def class_autoencoder(model: ClassEnergies, k: int) -> tuple[Autoencoder, float,
 
 def _weighted(units: HiddenUnits, weight: float) -> HiddenUnits:
     """Units whose energies and decoded vectors count with a weight above 0; they are changed in place."""
-    found = units.activation
-    units.activation = replace(
-        Activation(found.name, found.f, found.potential, found.slope_min, found.bounds),
-        f=partial(_times, weight, found.f),
-        potential=partial(_times, weight, found.potential),
-        slope_min=weight * found.slope_min,
-        bounds=(weight * found.bounds[0], weight * found.bounds[1]),
-    )
+    units.activation = weighted(units.activation, weight)
     return units
-
-
-def _times(weight: float, function: Function, u: Tensor) -> Tensor:
-    return weight * function(u)
 
 
 def _is_network(autoencoder: Autoencoder) -> bool:

@@ -138,8 +138,13 @@ class View(ABC):
 
     def rows(self, X: Any) -> Array:
         """Rows as the estimator takes them, checked: numbers (n, d), with NaN and the keys of categories if it may."""
+        X = self.flat(X)
         model = self.model if isinstance(X, np.ndarray | list | tuple) else self.named
         return validate_data(model, X, dtype=np.float64, reset=False) if self.cells is None else read_rows(model, X)
+
+    def flat(self, X: Any) -> Any:
+        """What is given in the form of rows; here it has that form."""
+        return X
 
     # --- the columns that its energies are over ---------------------------------------------------
 
