@@ -86,8 +86,10 @@ def fill_columns(units: SoftColumnUnits, columns: SoftColumns, given: Tensor, we
     sums, squares = torch.zeros_like(sizes), torch.zeros_like(low)
     for s, counts in _soft(columns, given, weight):
         inside, many = bins(s).T, counts.expand(len(low), -1)  # (D, n)
-        sizes.scatter_add_(1, inside, many)
-        sums.scatter_add_(1, inside, many * s.T)
+        where = torch.arange(len(low), device=low.device).unsqueeze(1), inside
+        # Not `scatter_add_`, which on a GPU adds in another order every time.
+        sizes.index_put_(where, many, accumulate=True)
+        sums.index_put_(where, many * s.T, accumulate=True)
         squares += counts @ s.square()
     total = weight.sum()
     full = sizes > 0

@@ -67,8 +67,9 @@ def gather(rows: Tensor, weight: Tensor, most: int, generator: torch.Generator) 
 
 def _means(rows: Tensor, counts: Tensor, centres: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
     """Every centre in the middle of its rows, and the sum of their counts."""
-    sizes = torch.zeros_like(centres[:, 0]).index_add_(0, own, counts)
-    sums = torch.zeros_like(centres).index_add_(0, own, rows * counts.unsqueeze(1))
+    # Not `index_add_`, which on a GPU adds in another order every time.
+    sizes = torch.zeros_like(centres[:, 0]).index_put_((own,), counts, accumulate=True)
+    sums = torch.zeros_like(centres).index_put_((own,), rows * counts.unsqueeze(1), accumulate=True)
     return torch.where(sizes.unsqueeze(1) > 0, sums / sizes.clamp(min=TINY).unsqueeze(1), centres), sizes
 
 
