@@ -138,7 +138,7 @@ class ImageEnergyClassifier(LikingMixin, NetworkClassifier):
     input_dropout: float = 0.0
     symmetry: str | None = None
     skip: float = 0.9
-    denoising_weight: float = 8.0
+    denoising_weight: float = 30.0
     noise_levels: tuple[float, float] = (0.1, 0.5)
     level_told: bool = False
     learning_rate: float = 2e-3
