@@ -196,6 +196,7 @@ class ImageEnergyClassifier(LikingMixin, NetworkClassifier):
         fraction_of(self, "input_dropout")
         fraction_of(self, "skip")
         at_least_0(self, "denoising_weight")
+        at_least_0(self, "learning_rate")
         if whole_number(self, "channels", GROUP) % GROUP:
             raise InputError(f"`channels` must be a multiple of {GROUP}; got {self.channels!r}.")
         check_choices(self, augment=AUGMENTS, pooling=POOLINGS)
