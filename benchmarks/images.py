@@ -57,6 +57,7 @@ Line = dict[str, Any]
 Images = NDArray[np.float64]
 RESULTS = Path(__file__).parent / "results" / "images.jsonl"
 SIDE, NOISE = 28, (0.1, 0.3, 0.5)
+N_DRAWS = 8  # of pixels filled in, whose mean is also measured, as neighbours are a mean
 SYSTEMS: dict[str, dict[str, Any]] = {
     "cross-entropy": {"denoising_weight": 0.0, "skip": 0.0},
     "hybrid": {},
@@ -122,7 +123,9 @@ def of_a_classifier(model: ImageEnergyClassifier, data: dict[str, Any], others: 
         line[f"dB {level}"] = decibels(torch.as_tensor(restored), torch.as_tensor(X[:few]))
     some = X[: few // 2]
     for name, mask in masks().items():
-        line[f"filled {name}"] = round(float(np.square(model.inpaint(some, mask) - some)[:, mask].mean()), 5)
+        drawn = [model.inpaint(some, mask, random_state=number) for number in range(N_DRAWS)]
+        for of, images in ((name, drawn[0]), (f"{name}, mean", np.mean(drawn, 0))):
+            line[f"filled {of}"] = round(float(np.square(images - some)[:, mask].mean()), 5)
     return line | {"asymmetry": asymmetry(model, X[:2]), "rejected": round(float(model.rejects(X).mean()), 5)}
 
 
@@ -277,7 +280,8 @@ def table(lines: list[Line]) -> str:
         return f"{np.mean(values):.4g}{spread}"
 
     plain = ["error", "log_loss", "calibration_error", *(f"dB {level}" for level in NOISE)]
-    plain += [*(f"filled {name}" for name in masks()), "asymmetry", "parameters", "fit_s", "step_ms", "replayed"]
+    plain += [f"filled {name}{of}" for name in masks() for of in ("", ", mean")]
+    plain += ["asymmetry", "parameters", "fit_s", "step_ms", "replayed"]
     rows = ["| | " + " | ".join(by_name) + " |", "|---" * (len(by_name) + 1) + "|"]
     getters: dict[str, Callable[[Line], Any]] = {name: partial(value_of, (name,)) for name in plain}
     for score in ("F", "probability", "Mahalanobis", "kNN"):

@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.multioutput import MultiOutputClassifier
 from torch import Tensor, nn
 
-from energate.activations import ACTIVATIONS, Activation, elu, leaky, softmax, softshrink, weighted
+from energate.activations import ACTIVATIONS, Activation, elu, leaky, softmax, softshrink
 from energate.autoencoder import Autoencoder
 from energate.estimators import (
     EnergyClassifier,
@@ -100,7 +100,6 @@ ALL_ACTIVATIONS: dict[str, Activation] = {
     "softshrink(1.5)": softshrink(1.5),
     "softmax(2.5)": softmax(temperature=2.5),
     "softmax(groups)": softmax(group_size=4),
-    "weighted": weighted(ACTIVATIONS["tanh"], 0.4),
 }
 
 VISIBLE = ["linear", "sigmoid"]

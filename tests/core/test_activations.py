@@ -24,6 +24,7 @@ from energate.activations import (
     leaky,
     softmax,
     softshrink,
+    weighted,
 )
 from energate.errors import InputError
 
@@ -393,3 +394,13 @@ def test_bad_options_are_refused(build: Callable[..., Activation], options: dict
 def test_groups_must_divide_the_hidden_units() -> None:
     with pytest.raises(InputError, match="that 3 divides; got 8"):
         softmax(group_size=3).f(torch.zeros(2, 8))
+
+
+@pytest.mark.parametrize("name", ["tanh", "silu", "softmax"])
+def test_a_weight_counts_in_values_and_potential_alike(name: str) -> None:
+    plain, heavy = ACTIVATIONS[name], weighted(ACTIVATIONS[name], 0.4)
+    u = torch.linspace(-3, 3, 12, dtype=torch.float64).view(3, 4).requires_grad_()
+    torch.testing.assert_close(heavy.potential(u), 0.4 * plain.potential(u))
+    (slope,) = torch.autograd.grad(heavy.potential(u).sum(), u)
+    torch.testing.assert_close(heavy.f(u), slope)
+    assert heavy.bounds == (0.4 * plain.bounds[0], 0.4 * plain.bounds[1])

@@ -253,6 +253,8 @@ def test_every_numeric_dtype_is_read_as_float64(case, dtype) -> None:
 )
 def test_what_is_no_table_of_numbers_is_refused(case, rows, error, message) -> None:
     model = case.build()
+    if case is IMAGES and message == "dim 3":
+        pytest.skip("these are images")
     with pytest.raises(error, match=message):
         model.fit(rows, np.zeros((2, 1)) if case.pairs else [0, 1])
 

@@ -224,8 +224,12 @@ class ImageNetwork(Network):
     low_precision = True
     #: the same of the denoising loss
     low_precision_denoising = False
-    #: with the denoising loss the scale s learns so many times faster
-    faster = 20.0
+    #: with the denoising loss the scale s starts at this, divided by the least and by the largest noise level
+    first_scale = 0.3
+    #: the weights of the heads at so much less, so that the first logits are small all the same
+    small_heads = 0.1
+    #: and s learns so many times faster: much more, and it may fall to where the cross-entropy says nothing
+    faster = 5.0
     #: one row in so many of a batch is also denoised
     denoised = 4
     #: what is missed of a row counts as its level, divided by the mean one, to minus this
@@ -253,6 +257,10 @@ class ImageNetwork(Network):
         self.log_beta = nn.Parameter(torch.tensor(-math.log(n_hidden) / 2))  # energies are sums over the units
         self.shape, self.shift, self.way, self.dropout = heads.shape, shift, augment, dropout
         self.denoising = denoising
+        if denoising is not None:  # F is level^2 log-densities: differences of energies are that small
+            with torch.no_grad():
+                self.log_beta.fill_(math.log(self.first_scale / math.prod(denoising.levels)))
+                heads.heads.weight.mul_(self.small_heads)
 
     @property
     def heads(self) -> ImageHeads:

@@ -180,8 +180,8 @@ def _standard(X: Array, weight: Array, least: float = LEAST_SPREAD) -> Scaler:
 
 def _image(X: Array, _: Array) -> Scaler:
     """By the range of all columns together: pixels stay alike, those that never vary in training among them."""
-    low, high = (values.reshape(1) for values in (X.min(), X.max()))
-    found = _unit(np.stack([low, high]), np.ones(2))
+    low, high = _range(X)
+    found = _unit(np.array([[low.min()], [high.max()]]), np.ones(2))
     return Scaler(np.repeat(found.offset, X.shape[1]), np.repeat(found.size, X.shape[1]))
 
 

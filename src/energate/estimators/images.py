@@ -138,7 +138,7 @@ class ImageEnergyClassifier(LikingMixin, NetworkClassifier):
     input_dropout: float = 0.0
     symmetry: str | None = None
     skip: float = 0.9
-    denoising_weight: float = 8.0
+    denoising_weight: float = 30.0
     noise_levels: tuple[float, float] = (0.1, 0.5)
     level_told: bool = False
     learning_rate: float = 2e-3
@@ -196,6 +196,7 @@ class ImageEnergyClassifier(LikingMixin, NetworkClassifier):
         fraction_of(self, "input_dropout")
         fraction_of(self, "skip")
         at_least_0(self, "denoising_weight")
+        at_least_0(self, "learning_rate")
         if whole_number(self, "channels", GROUP) % GROUP:
             raise InputError(f"`channels` must be a multiple of {GROUP}; got {self.channels!r}.")
         check_choices(self, augment=AUGMENTS, pooling=POOLINGS)
