@@ -56,6 +56,7 @@ format: $(INSTALLED)  ## rewrite the code in the house format
 	@$(RUN) -m ruff format .
 
 bench: $(INSTALLED)  ## speed and memory, as ratios measured side by side
+	@$(RUN) benchmarks/floor.py --short
 	@$(RUN) benchmarks/batched.py
 	@$(RUN) benchmarks/scoring_memory.py
 	@$(RUN) benchmarks/fit.py

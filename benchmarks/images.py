@@ -1,17 +1,17 @@
 """One model of digits that classifies, rejects, denoises and fills in, beside others: JSON lines, and a table.
 
 python benchmarks/images.py [--data FOLDER] [--device auto] [--judge test] [--seeds 3] [--minutes 60] [--quick]
-python benchmarks/images.py --judge development --systems hybrid --options '{"denoising_weight": 30}' --name w30
+python benchmarks/images.py --judge development --systems hybrid --options '{"n_blocks": 2}' --name deep
 
-Systems: `ImageEnergyClassifier` trained by cross-entropy alone, with the denoising loss of all classes together
-(*hybrid*), and *told* the noise level; a plain denoiser of as many parameters, trained on the same images; the mean of
-the 10 nearest neighbours for pixels that are missing.  ``--data``, or else ENERGATE_DATA, is the folder with
-single/mnist.npz, notmnist.npz, rectangles.npz and convex.npz; the digits that train are the first ``--rows``.
+Systems: `ImageEnergyClassifier` trained by cross-entropy alone, and with the energy that all classes share (*hybrid*);
+a plain denoiser of as many parameters as the latter, trained on the same images and the noise levels that are measured;
+the mean of the 10 nearest neighbours for pixels that are missing.  ``--data``, or else ENERGATE_DATA, is the folder
+with single/mnist.npz, notmnist.npz, rectangles.npz and convex.npz; the digits that train are the first ``--rows``.
 
 Measured on digits that were not trained on: error, log-loss, calibration error; how well scores tell them from images
 that are no digits (AUROC in percent, of F, of the maximal probability, of the Mahalanobis distance and of the distance
-to the 50th neighbour on features); denoising in dB at three noise levels; the mean squared error of pixels filled in;
-the asymmetry of the Jacobian of the field of F.
+to the 50th neighbour on features; F is `score_samples`); denoising in dB at three noise levels, which the model is told
+or not; the mean squared error of pixels filled in, and drawn; the asymmetry of the Jacobian of the field of F.
 
 ``--judge development`` measures on other digits (50,000 to 59,999 of those to train on) and other outliers (the first
 half of notMNIST, the training parts of rectangles and convex) than ``--judge test``: choices are made there.
@@ -49,19 +49,17 @@ from sklearn.metrics import roc_auc_score
 
 from energate import ImageEnergyClassifier
 from energate.conservative import jacobian_asymmetry
-from energate.estimators.convolution import ImageNetwork
 from energate.estimators.edge import resolve_device
+from energate.estimators.image_network import ImageNetwork
 from energate.measures import of_classes
 
 Line = dict[str, Any]
 Images = NDArray[np.float64]
 RESULTS = Path(__file__).parent / "results" / "images.jsonl"
 SIDE, NOISE = 28, (0.1, 0.3, 0.5)
-N_DRAWS = 8  # of pixels filled in, whose mean is also measured, as neighbours are a mean
 SYSTEMS: dict[str, dict[str, Any]] = {
-    "cross-entropy": {"denoising_weight": 0.0, "skip": 0.0},
+    "cross-entropy": {"denoising_weight": 0.0},
     "hybrid": {},
-    "hybrid, told": {"level_told": True},
 }
 PLAIN, NEIGHBOURS = "plain denoiser", "nearest neighbours"
 OUTLIERS = ("notMNIST", "rectangles", "convex", "noise", "inverted", "shuffled")
@@ -118,13 +116,16 @@ def of_a_classifier(model: ImageEnergyClassifier, data: dict[str, Any], others: 
     line["auroc"] = aurocs(model, data, others)
     noise = np.random.default_rng(1).normal(size=(few, SIDE, SIDE))
     for level in NOISE:
-        seen = X[:few] + level * noise
-        restored = model.denoise(seen, level) if model.level_told else model.denoise(seen)
-        line[f"dB {level}"] = decibels(torch.as_tensor(restored), torch.as_tensor(X[:few]))
+        seen, clean = X[:few] + level * noise, torch.as_tensor(X[:few])
+        line[f"dB {level}"] = decibels(torch.as_tensor(model.denoise(seen)), clean)
+        if model.denoising_weight:
+            line[f"dB {level}, told"] = decibels(torch.as_tensor(model.denoise(seen, level)), clean)
     some = X[: few // 2]
     for name, mask in masks().items():
-        drawn = [model.inpaint(some, mask, random_state=number) for number in range(N_DRAWS)]
-        for of, images in ((name, drawn[0]), (f"{name}, mean", np.mean(drawn, 0))):
+        filled = {name: model.inpaint(some, mask)}
+        if model.denoising_weight:
+            filled[f"{name}, drawn"] = model.inpaint(some, mask, draw=True)
+        for of, images in filled.items():
             line[f"filled {of}"] = round(float(np.square(images - some)[:, mask].mean()), 5)
     return line | {"asymmetry": asymmetry(model, X[:2]), "rejected": round(float(model.rejects(X).mean()), 5)}
 
@@ -189,7 +190,7 @@ def denoiser_line(data: dict[str, Any], options: dict[str, Any], seed: int, few:
     small = ImageEnergyClassifier(**{**options, "max_epochs": 0, "device": "cpu"}, random_state=seed)
     size = n_parameters(small.fit(data["X"][:200], data["y"][:200]).model_)
     images, began = torch.as_tensor(data["X"], dtype=torch.float32, device=device), time.perf_counter()
-    made = plain_denoiser(images, size, small.noise_levels, options["max_epochs"], seed)
+    made = plain_denoiser(images, size, (min(NOISE), max(NOISE)), options["max_epochs"], seed)
     line: Line = {"parameters": n_parameters(made), "fit_s": round(time.perf_counter() - began, 2)}
     X = torch.as_tensor(data["X_test"][:few])
     noise = torch.as_tensor(np.random.default_rng(1).normal(size=X.shape))
@@ -247,7 +248,7 @@ def key_of(line: Line) -> tuple[Any, ...]:
 def run(options: argparse.Namespace) -> Iterator[Line]:
     """Lines that the file lacks, one by one, until the time is over."""
     done, until = {key_of(line) for line in read(options.out)}, time.time() + 60 * options.minutes
-    for seed in range(options.seeds):
+    for seed in range(options.first, options.first + options.seeds):
         for system in options.systems:
             line: Line = {"name": options.name or system, "system": system, "seed": seed}
             line |= {"rows": options.rows, "epochs": options.epochs, "judge": options.judge}
@@ -279,8 +280,8 @@ def table(lines: list[Line]) -> str:
         spread = f" ± {np.std(values, ddof=1):.2g}" if len(values) > 1 else ""
         return f"{np.mean(values):.4g}{spread}"
 
-    plain = ["error", "log_loss", "calibration_error", *(f"dB {level}" for level in NOISE)]
-    plain += [f"filled {name}{of}" for name in masks() for of in ("", ", mean")]
+    plain = ["error", "log_loss", "calibration_error", *(f"dB {level}{of}" for of in ("", ", told") for level in NOISE)]
+    plain += [f"filled {name}{of}" for name in masks() for of in ("", ", drawn")]
     plain += ["asymmetry", "parameters", "fit_s", "step_ms", "replayed"]
     rows = ["| | " + " | ".join(by_name) + " |", "|---" * (len(by_name) + 1) + "|"]
     getters: dict[str, Callable[[Line], Any]] = {name: partial(value_of, (name,)) for name in plain}
@@ -299,6 +300,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--systems", nargs="+", choices=[*SYSTEMS, *PEERS], default=[*SYSTEMS, *PEERS])
     parser.add_argument("--options", type=json.loads, default={}, help="parameters of the estimator, as JSON")
     parser.add_argument("--constants", type=json.loads, default={}, help="attributes of ImageNetwork, as JSON")

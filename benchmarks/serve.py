@@ -19,8 +19,9 @@ import os
 import platform
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import product
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -51,9 +52,10 @@ def data() -> tuple[Any, Any, Any, Any]:
     return X[:1200], y[:1200], X[1200:], y[1200:]
 
 
-def energy_classifier() -> tuple[Served, float]:
+def energy_classifier(precision: str = "exact") -> tuple[Served, float]:
     X, y, X_test, y_test = data()
-    model = EnergyClassifier(pretrain_epochs=10, max_epochs=20, random_state=0, device="cpu").fit(X, y)
+    options: dict[str, Any] = {"pretrain_epochs": 10, "max_epochs": 20, "random_state": 0, "device": "cpu"}
+    model = EnergyClassifier(precision=precision, **options).fit(X, y)
     return serve_model(model), 1 - float(model.score(X_test, y_test))
 
 
@@ -72,7 +74,11 @@ def perceptron() -> tuple[Served, float]:
     return Served({"estimator": "MLPClassifier"}, offered, X[0].tolist()), 1 - float(model.score(X_test, y_test))
 
 
-MODELS = {"EnergyClassifier": energy_classifier, "MLPClassifier": perceptron}
+MODELS: dict[str, Callable[[], tuple[Served, float]]] = {
+    "EnergyClassifier": energy_classifier,
+    "EnergyClassifier, fast": partial(energy_classifier, "fast"),
+    "MLPClassifier": perceptron,
+}
 
 
 def run_server(name: str, ready: Connection) -> None:

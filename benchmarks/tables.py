@@ -59,7 +59,7 @@ def noise_left(model: EnergyClassifier, X: Any, seed: int) -> float:
     v = torch.as_tensor(view.scaled(view.rows(X))).to(model.model_.B)
     noise = NOISE * torch.randn(v.shape, generator=torch.Generator().manual_seed(seed), dtype=v.dtype).to(v)
     with torch.no_grad():
-        p = torch.softmax(view.logits(v + noise), 1)  # (N, K)
+        p = torch.softmax(model.model_.logits(v + noise), 1)  # (N, K)
         found = (p.T.unsqueeze(2) * view.reconstruct(v + noise)).sum(0)
     return float((found - v).square().sum() / noise.square().sum())
 

@@ -109,6 +109,7 @@ ORDER = [
     "plot_potential.py",
     "plot_classifier.py",
     "plot_anomaly.py",
+    "plot_images.py",
     "plot_multilabel.py",
     "plot_pairs.py",
     "plot_new_units.py",

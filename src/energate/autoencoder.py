@@ -14,7 +14,10 @@ q is what of every column goes straight to the output; the paper has none.
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +32,45 @@ CHUNK_VALUES = 8 * 2**20
 GPU_CHUNKS = 32
 MEMORY_VALUES = 2**18  # 2 MiB of float64
 NETWORK_ROWS = 512  # what lies between a network's layers is not known
+FEWEST_ROWS = 16  # of a chunk
+
+
+class Potentials(Protocol):
+    """What computes potentials for energies."""
+
+    def __call__(self, group: HiddenUnits, v: Tensor, c: Tensor | None) -> Tensor:
+        """Phi(u) of the units of a group, for rows v and a context: (K, N)."""
+
+    def is_lean(self, group: HiddenUnits, v: Tensor) -> bool:
+        """Whether that takes no memory for rows times units, so that rows need not come in chunks."""
+
+
+class Plain:
+    """Potentials by the formula itself."""
+
+    def __call__(self, group: HiddenUnits, v: Tensor, c: Tensor | None) -> Tensor:
+        return group.activation.potential(group.preactivation(v, c)[0])
+
+    def is_lean(self, group: HiddenUnits, v: Tensor) -> bool:  # noqa: ARG002
+        return False
+
+
+PLAIN = Plain()
+_POTENTIALS: ContextVar[Potentials] = ContextVar("potentials", default=PLAIN)
+
+
+def _potentials() -> Potentials:
+    return PLAIN if torch.compiler.is_compiling() else _POTENTIALS.get()  # which a compiler cannot look into
+
+
+@contextmanager
+def potentials_by(compute: Potentials) -> Iterator[None]:
+    """Energies ask ``compute`` for potentials meanwhile, in this thread; it must equal the plain formula."""
+    token = _POTENTIALS.set(compute)
+    try:
+        yield
+    finally:
+        _POTENTIALS.reset(token)
 
 
 class Autoencoder(nn.Module):
@@ -215,14 +257,16 @@ class Autoencoder(nn.Module):
         return (a @ v.mT).flatten(0, 1)  # (K, N)
 
     def _relative_energy(self, v: Tensor, c: Tensor | None) -> Tensor:
-        energy = self._bias_term(v)
+        energy, potential = self._bias_term(v), _potentials()
         for group in self.groups:
-            energy = energy + group.activation.potential(group.preactivation(v, c)[0]) / group.repeats
+            energy = energy + potential(group, v, c) / group.repeats
         return energy
 
     def _in_chunks(self, v: Tensor, c: Tensor | None, subtract_shared: bool) -> Tensor:
         n_rows = v.shape[-2]
-        size = n_rows if torch.is_grad_enabled() or torch.compiler.is_compiling() else self._chunk_rows()
+        whole = n_rows <= FEWEST_ROWS or torch.is_grad_enabled() or torch.compiler.is_compiling()
+        whole = whole or all(_potentials().is_lean(group, v) for group in self.groups)
+        size = n_rows if whole else self._chunk_rows()
 
         def score(start: int) -> Tensor:
             part = v[..., start : start + size, :]
@@ -247,9 +291,8 @@ class Autoencoder(nn.Module):
         if any(isinstance(group, NetworkUnits) for group in self.groups):
             return NETWORK_ROWS * times
         if any(isinstance(group, MemoryUnits) for group in self.groups):  # wide, and element by element: in a cache
-            return max(
-                16, MEMORY_VALUES * times * times // self.n_models // sum(group.n_hidden for group in self.groups)
-            )
+            n_units = self.n_models * sum(group.n_hidden for group in self.groups)
+            return max(FEWEST_ROWS, MEMORY_VALUES * times * times // n_units)
         # A few intermediates of the size of the parameters' rows are alive at once.
         per_row = sum(math.prod(p.shape[:2]) for p in self.parameters() if p.ndim > 2) + self.width
         return max(256, CHUNK_VALUES * times // (4 * per_row))

@@ -16,6 +16,7 @@ from energate.errors import InputError
 
 EXACT_WIDTH = 64  # widest v for which `jacobian_asymmetry` forms the whole Jacobian by default
 MOST_ROWS = 32  # that `check_conservative` looks at
+MOST_ENTRIES, LEAST_ROWS = 2**19, 4  # of Jacobians that are formed: of wide or many models fewer rows are looked at
 LOGITS = 4.0  # off the faces of the cube, where the field of sigmoid outputs is infinite
 N_PATHS, MOST_PIECES = 4, 64
 BEND = 0.1  # so that a path is bent even where rows are equal or lie on a line
@@ -29,35 +30,38 @@ Path = Callable[[Tensor], Tensor]
 
 
 def line_integral(
-    field: Autoencoder | Field, path: Path | Tensor, c: Tensor | None = None, n_nodes: int = 400
+    field: Autoencoder | Field, path: Path | Tensor, c: Tensor | None = None, n_nodes: int = 400, n_pieces: int = 1
 ) -> Tensor:
     """The integral of F.dv along a path, by Gauss-Legendre quadrature: (K,).
 
     ``field`` is a model, or a function from points (S, D) to vectors (S, D) or (K, S, D).  ``path`` maps
     parameters s in [0, 1], a tensor (S,), to points (S, D) and must be differentiable, or is a tensor
-    (P, D) of corners joined by straight lines, each with ``n_nodes`` nodes of its own.  ``c`` is one
-    context row (1, C).  In a conservative field the result is E(end) - E(start).
+    (P, D) of corners joined by straight lines, each with ``n_nodes`` nodes of its own in each of ``n_pieces`` equal
+    pieces.  ``c`` is one context row (1, C).  In a conservative field the result is E(end) - E(start).
     """
     if isinstance(path, Tensor):
         corners = path
         if corners.ndim != 2 or len(corners) < 2:
             raise InputError(f"`path` must have shape (P, D) with at least 2 corners; got {tuple(corners.shape)}.")
-        legs = [line_integral(field, straight(corners[i], corners[i + 1]), c, n_nodes) for i in range(len(corners) - 1)]
+        ends = range(len(corners) - 1)
+        legs = [line_integral(field, straight(corners[i], corners[i + 1]), c, n_nodes, n_pieces) for i in ends]
         return torch.stack(legs).sum(0)
-    nodes, weights = _gauss_legendre(n_nodes)
+    nodes, weights = gauss_legendre(n_nodes)
     like = field.a if isinstance(field, Autoencoder) else path(torch.zeros(1, dtype=torch.get_default_dtype()))
-    s = torch.as_tensor((nodes + 1) / 2, dtype=like.dtype, device=like.device)
-    w = torch.as_tensor(weights / 2, dtype=like.dtype, device=like.device)
+    nodes = ((nodes + 1) / 2 + np.arange(n_pieces)[:, None]).ravel() / n_pieces  # (S,)
+    s = torch.as_tensor(nodes, dtype=like.dtype, device=like.device)
+    w = torch.as_tensor(np.tile(weights / 2, n_pieces) / n_pieces, dtype=like.dtype, device=like.device)
     points, velocity = _jvp(path, s, torch.ones_like(s))  # (S, D) each
     if isinstance(field, Autoencoder):
-        vectors = field.vector_field(points, None if c is None else c.expand(n_nodes, -1))
+        vectors = field.vector_field(points, None if c is None else c.expand(len(s), -1))
     else:
         vectors = field(points)
     return (vectors * velocity).sum(-1) @ w  # (K, S) -> (K,)
 
 
 @cache
-def _gauss_legendre(n_nodes: int) -> tuple[Any, Any]:
+def gauss_legendre(n_nodes: int) -> tuple[Any, Any]:
+    """Nodes in [-1, 1] and their weights."""
     return np.polynomial.legendre.leggauss(n_nodes)  # an eigenvalue problem of that size
 
 
@@ -214,6 +218,9 @@ def check_conservative(
 
 
 def _pooled_asymmetry(field: Autoencoder | Field, v: Tensor, c: Tensor | None) -> float:
+    n_models = field.n_models if isinstance(field, Autoencoder) else 1
+    n_rows = max(LEAST_ROWS, MOST_ENTRIES // (n_models * min(v.shape[-1], EXACT_WIDTH) ** 2))
+    v, c = v[..., :n_rows, :], None if c is None else c[..., :n_rows, :]
     generator = torch.Generator(v.device).manual_seed(0)
     asymmetric, total = _asymmetric_part(field, v, c, "auto", 32, generator)
     # Where saturated units make J vanish, what is left of it is rounding, which is not symmetric.  Hence the sum over
@@ -267,17 +274,12 @@ def _integral(field: Autoencoder | Field, path: Path, c: Tensor | None) -> Tenso
     settled = 1e-9 if last.dtype == torch.float64 else 1e-5
     while n_pieces < MOST_PIECES:
         n_pieces *= 4
-        pieces = [line_integral(field, _piece(path, i, n_pieces), c, n_nodes=100) for i in range(n_pieces)]
-        now = torch.stack(pieces).sum(0)
+        now = line_integral(field, path, c, n_nodes=100, n_pieces=n_pieces)
         done = bool(((now - last).abs() <= settled * (1 + now.abs())).all())
         last = now
         if done:
             break
     return last
-
-
-def _piece(path: Path, i: int, n_pieces: int) -> Path:
-    return lambda s: path((i + s) / n_pieces)
 
 
 def _same(v: Tensor) -> Tensor:

@@ -122,6 +122,30 @@ def test_durations_of_example() -> None:
     assert [duration(s) for s in (0.2, 182, 3600, 59.9)] == ["0 s", "3 min 2 s", "1 h 0 min", "1 min 0 s"]
 
 
+def test_progress_in_a_pipe_is_a_line_now_and_then_with_the_time_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from energate.cli import fit
+    from energate.estimators import progress
+    from energate.training import History, Progress
+
+    clock = [0.0]
+    monkeypatch.setattr(fit.time, "monotonic", lambda: clock[0])
+    with fit._showing("t.csv"):
+        tell = progress._WATCHER.get()
+        assert tell is not None
+        for epoch in range(1, 41):
+            clock[0] += 1.0
+            history = History(loss=[torch.tensor([1.0 / epoch])])
+            tell("denoise", Progress(epoch, 100, history, torch.tensor([0.5])))
+    assert capsys.readouterr().err.splitlines() == [
+        "denoise: 100 epochs at most",
+        "denoise: epoch 11 of 100, loss 0.0909, best validation loss 0.5000, 1 min 29 s left at most",
+        "denoise: epoch 21 of 100, loss 0.0476, best validation loss 0.5000, 1 min 19 s left at most",
+        "denoise: epoch 31 of 100, loss 0.0323, best validation loss 0.5000, 1 min 9 s left at most",
+    ]
+
+
 # --- data list ---------------------------------------------------------------------------------------------------
 
 
@@ -197,15 +221,20 @@ def test_bench_and_report_say_how_it_ended_as_json(tmp_path: Path) -> None:
     assert all(Path(path).is_file() for path in written.values())
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        *("fit", "predict", "score", "refine", "check", "explain", "export", "serve", "bench", "report"),
-        *("data list", "data get", "data make", "data show"),
-    ],
+COMMANDS = (
+    *("fit", "predict", "score", "refine", "check", "explain", "export", "serve", "bench", "report"),
+    *("data list", "data get", "data make", "data show"),
 )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_help_has_an_example(command: str) -> None:
     assert f"Example: energate {command}" in " ".join(call(*command.split(), "--help").stdout.split())
+
+
+def test_no_help_speaks_of_types_of_switches() -> None:
+    for command in ("", *COMMANDS):
+        assert "<bool>" not in call(*command.split(), "--help").stdout
 
 
 def test_list_says_when_the_folder_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -419,20 +448,53 @@ def test_the_extra_of_pictures_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_show_sums_up_a_table() -> None:
-    Path("own.csv").write_text("a,b,kind\n1,,x\n2,,y\n,5,x\n")
+    Path("own.csv").write_text("a,b,kind\n1,,x\n2.5,,y\n,5,x\n")
     said = call("data", "show", "own.csv", "--target", "kind").stdout
     assert [" ".join(line.split()) for line in said.splitlines()] == [
-        "own.csv",
-        "rows 3",
-        "columns 2: a, b",
-        "target kind: 2 classes: x (2), y (1)",
-        "missing 3: a 1, b 2",
+        "own.csv: 3 rows, 3 columns",
+        "column taken as missing values",
+        "a numbers 1 1 to 2.5, median 1.75",
+        "b numbers 2 5 to 5, median 5",
+        "kind target 2 different: x (2), y (1)",
+        "energate fit would take 2 columns.",
     ]
     assert list(Path().glob("*.png")) == []
-    assert "--target NAME" in refused("data", "show", "own.csv")
+    assert "--target NAME" in refused("data", "show", "own.csv", "--shape", "1x2")
     assert "--shape 28x28" in refused("data", "show", "own.csv", "--target", "kind", "-o", "own.png")
-    assert "must have a column 'nope'" in refused("data", "show", "own.csv", "--target", "nope")
+    assert "There is no column 'nope' in own.csv" in refused("data", "show", "own.csv", "--target", "nope")
     assert "There is no file 'none.csv'" in refused("data", "show", "none.csv", "--target", "y")
+
+
+def test_show_of_a_messy_table_says_what_is_in_it() -> None:
+    rows = [
+        f'{i};{i + 1};"1.{i:03d},5";{"unknown" if i % 9 == 0 else i * 37 % 50};2024-0{i % 9 + 1}-11;'
+        f"a {('good', 'bad')[i % 2]} thing, number {i}, of sorts;{'red' if i % 3 else 'grün'};T{i}"
+        for i in range(40)
+    ]
+    Path("own.csv").write_bytes("\n".join([";id;price;age;day;text;colour;ticket", *rows]).encode("latin-1"))
+    shown = call("data", "show", "own.csv")
+    kinds = {line.split()[0]: line for line in shown.stdout.splitlines()[2:]}
+    for name, words in {
+        "price": "numbers",
+        "age": "numbers 5 ",
+        "day": "dates",
+        "text": "free text",
+        "colour": "categories",
+        "ticket": "left out",
+    }.items():
+        assert words in " ".join(kinds[name].split()) + " "
+    for words in (
+        "own.csv: its cells are between ';'; --delimiter says another.",
+        "own.csv: it is not UTF-8, and is read as Windows-1252 (latin-1); --encoding says another.",
+        "own.csv: the first column has no name: it is taken for an index, and left out.",
+        "'id' is left out: it counts the rows",
+        "'price': numbers such as '1.000,5' are read as 1000.5.",
+        "'age': 'unknown' among numbers, in 5 cells, counts as missing.",
+        "'day' holds dates; they become numbers: month, weekday.",
+        "'text' is free text",
+        "'ticket' is left out: text with 40 values in 40 rows, which names the rows.",
+    ):
+        assert f"Note: {words}" in shown.stderr
 
 
 def test_show_draws_a_table_of_images() -> None:
@@ -440,11 +502,9 @@ def test_show_draws_a_table_of_images() -> None:
     np.savez("own.npz", X=rng.random((30, 6)), y=np.arange(30) % 12, score=rng.random(30), tags=np.zeros((30, 4)))
     said = call("data", "show", "own.npz", "--target", "y", "--shape", "2x3").stdout
     assert "wrote own.png" in said
-    assert "12 classes: 0 (3)" in said
-    assert "9 (2) and 2 more" in said
+    assert "12 different: 0 (3), 1 (3), 2 (3)" in said
     assert Path("own.png").exists()
-    assert "numbers from 0.0" in call("data", "show", "own.npz", "--target", "score").stdout
-    assert "4 labels for each row" in call("data", "show", "own.npz", "--target", "tags").stdout
+    assert call("data", "show", "own.npz", "--target", "tags").stdout.count("  target") == 4
     assert "--shape must be height x width" in refused("data", "show", "own.npz", "--target", "y", "--shape", "6")
     result = call("data", "show", "own.npz", "--target", "y", "--shape", "3x3", code=2)
     assert "need rows of 9 pixels; got shape (30, 6)" in result.stderr

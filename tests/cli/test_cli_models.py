@@ -227,7 +227,7 @@ def test_fit_images() -> None:
     [
         (["flowers.csv"], "Say which column holds the classes: --target NAME. There are 'id', 'size'"),
         (["flowers.csv", "--target", "sort"], "no column 'sort' to be the target; there are 'id'"),
-        (["flowers.csv", "--target", "size"], "flowers.csv, line 7: 'size' must be there in every row"),
+        (["flowers.csv", "--target", "size"], "The target 'size' must be classes; it has numbers with fractions"),
         (["flowers.csv", "--target", "width"], "numbers with fractions"),
         (["flowers.csv", "--target", "id"], "60 different values in 60 rows"),
         (["flowers.csv", "--target", "kind", "--drop", "nothing"], "--drop must name columns; there is no 'nothing'"),
@@ -280,7 +280,7 @@ def test_predict_keeps_what_is_there_and_adds_to_it(shelf: Path) -> None:
     result = call("predict", shelf / "classes.zip", shelf / "flowers.csv", "-o", "out.csv")
     assert result.stdout.startswith("wrote out.csv: 60 rows in ")
     lines, before = Path("out.csv").read_text().splitlines(), flowers().splitlines()
-    assert lines[0] == before[0] + ",prediction,p_iris,p_rose,p_tulip"
+    assert lines[0] == before[0] + ",prediction,p_iris,p_rose,p_tulip,p_value"
     for new, old in zip(lines[1:], before[1:], strict=True):
         assert new.startswith(old + ",")
     model, found = load(shelf / "classes.zip"), cells(Path("out.csv"))
@@ -301,7 +301,7 @@ def test_columns_are_matched_by_name(shelf: Path) -> None:
     for name in "ab":
         call("predict", shelf / "classes.zip", f"{name}.csv", "-o", f"{name}-out.csv", "--no-probabilities")
     assert cells(Path("a-out.csv"))["prediction"] == cells(Path("b-out.csv"))["prediction"]
-    assert list(cells(Path("b-out.csv"))) == ["note", "width", "extra", "colour", "size", "prediction"]
+    assert list(cells(Path("b-out.csv"))) == ["note", "width", "extra", "colour", "size", "prediction", "p_value"]
 
 
 def test_score_of_a_classifier(shelf: Path) -> None:
@@ -336,7 +336,7 @@ def test_the_default_output_is_beside_the_data(shelf: Path) -> None:
     found = json.loads(call("predict", shelf / "classes.zip", "flowers.csv", "--json").stdout)
     assert found["output"] == "flowers-predicted.csv"
     assert found["rows"] == 60
-    assert found["columns"] == ["prediction", "p_iris", "p_rose", "p_tulip"]
+    assert found["columns"] == ["prediction", "p_iris", "p_rose", "p_tulip", "p_value"]
     call("score", shelf / "classes.zip", "flowers.csv")
     assert sorted(os.listdir()) == ["flowers-predicted.csv", "flowers-scored.csv", "flowers.csv"]
 
@@ -640,7 +640,7 @@ def test_a_full_disk_leaves_nothing(scorer: Path, big: Path) -> None:
 def test_a_reader_that_leaves_ends_the_run_quietly(scorer: Path, big: Path) -> None:
     with start("score", scorer, big, "-o", "-") as process:
         assert process.stdout is not None
-        assert process.stdout.readline().endswith(",x39,score,is_inlier\n")
+        assert process.stdout.readline().endswith(",x39,score,is_inlier,p_value\n")
         process.stdout.close()
         assert process.stderr is not None
         errors = process.stderr.read()

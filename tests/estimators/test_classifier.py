@@ -242,7 +242,7 @@ def test_warm_start_goes_on_from_the_last_weights() -> None:
     # Other classes, though as many: nothing to go on from.
     names = np.array(["c", "a", "b"])[y]
     renamed, fresh = model.set_params(warm_start=True).fit(X, names), clone(model).fit(X, names)
-    np.testing.assert_array_equal(renamed.predict_proba(X), fresh.predict_proba(X))
+    np.testing.assert_allclose(renamed.predict_proba(X), fresh.predict_proba(X), rtol=1e-6, atol=1e-8)
 
 
 def test_a_network_of_your_own_is_a_class_model() -> None:
@@ -267,7 +267,7 @@ def test_the_same_random_state_gives_the_same_result_and_others_another() -> Non
     first, again, other = (
         EnergyClassifier("mean-covariance", **QUICK | {"random_state": s}).fit(X, y) for s in (0, 0, 1)
     )
-    np.testing.assert_array_equal(first.predict_proba(X), again.predict_proba(X))
+    np.testing.assert_allclose(first.predict_proba(X), again.predict_proba(X), rtol=1e-6, atol=1e-8)
     assert np.abs(first.predict_proba(X) - other.predict_proba(X)).max() > 1e-6
 
 
@@ -319,7 +319,7 @@ def test_it_works_in_scikit_learn_s_tools() -> None:
     assert cross_val_score(pipeline, X, y, cv=3).mean() > 0.85
     search = GridSearchCV(model, {"units": ["mean", "covariance"]}, cv=2).fit(X, y)
     copied = pickle.loads(pickle.dumps(search.best_estimator_))
-    np.testing.assert_array_equal(copied.predict_proba(X), search.predict_proba(X))
+    np.testing.assert_allclose(copied.predict_proba(X), search.predict_proba(X), rtol=1e-6, atol=1e-8)
     assert search.best_estimator_.transform(X).shape == (300, 3 * 16)
     assert len(search.best_estimator_.get_feature_names_out()) == 3 * 16
 
@@ -386,7 +386,7 @@ def test_stages_have_options_of_their_own() -> None:
         return EnergyClassifier("mean", early_stopping=False, **QUICK | options).fit(X, y).decision_function(X)
 
     plain = scores(noise_level=0.2)
-    np.testing.assert_array_equal(plain, scores(noise_level=0.2, fine_tune_noise_level=0.2))
+    np.testing.assert_allclose(plain, scores(noise_level=0.2, fine_tune_noise_level=0.2), rtol=1e-6, atol=1e-8)
     for other in ({"fine_tune_noise_level": 0.5}, {"start_scale": None}, {"start_scale": 1.0}, {"optimizer": "sgd"}):
         assert np.abs(plain - scores(noise_level=0.2, **other)).max() > 1e-6
     model = EnergyClassifier("mean", **QUICK, validate_every=6).fit(X, y)

@@ -5,38 +5,44 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy.special import logsumexp
 from sklearn.datasets import load_digits
 from torch import Tensor
 
 from energate import ImageEnergyClassifier
 from energate.conservative import check_conservative, jacobian_asymmetry
 from energate.errors import InputError
-from energate.estimators.convolution import (
-    SYMMETRIES,
-    Denoising,
-    ImageHeads,
-    ImageNetwork,
-    halvings_of,
-    rotate_images,
-)
+from energate.estimators.convolution import SYMMETRIES, ImageHeads, halvings_of, rotate_images
 from energate.estimators.filling import anneal, falling
+from energate.estimators.image_network import ImageNetwork
+from energate.estimators.restoring import (
+    KNOWN,
+    MISSING,
+    UNSAID,
+    Denoising,
+    NoiseFinder,
+    denoising_loss,
+    holes,
+    noisy,
+    restored,
+)
 
 LEVELS = (0.1, 0.5)
 
 
 def network(
-    shape: tuple[int, ...] = (8, 8), symmetry: str | None = None, told: bool = False, skip: float = 0.0
+    shape: tuple[int, ...] = (8, 8), symmetry: str | None = None, shared: bool = True, skip: float = 0.0
 ) -> ImageNetwork:
-    """A network of float64 whose trained parameters are all random."""
+    """A network of float64 whose parameters are all random."""
     torch.manual_seed(0)
-    levels = LEVELS if told else None
-    heads = ImageHeads(shape, 3, 5, 8, 1, "flatten", symmetry=symmetry, levels=levels)  # type: ignore[arg-type]
-    made = ImageNetwork(heads, (1, 1), "shifts", 0.0, Denoising(2.0, LEVELS), skip).double()
+    heads = ImageHeads(shape, 3, 5, 8, 1, "flatten", symmetry=symmetry)  # type: ignore[arg-type]
+    finder = NoiseFinder(heads.shape, 4, symmetry) if shared else None
+    denoising = Denoising(2.0, LEVELS) if shared else None
+    made = ImageNetwork(heads, (1, 1), "shifts", 0.0, skip, finder, denoising).double()
     with torch.no_grad():
         for parameter in made.parameters():
-            if parameter.requires_grad:
-                parameter.add_(0.2 * torch.randn(parameter.shape, dtype=torch.float64))
+            if parameter is not made.autoencoder.a or parameter.requires_grad:
+                parameter.add_(0.1 * torch.randn(parameter.shape, dtype=torch.float64))
+        made.middle.copy_(torch.linspace(0, 1, len(made.middle)))
     return made
 
 
@@ -47,9 +53,10 @@ def rows(n_rows: int = 4, width: int = 64, seed: int = 0) -> Tensor:
 CASES: dict[str, dict[str, Any]] = {
     "grey": {},
     "colour": {"shape": (5, 4, 3)},
-    "told": {"told": True, "skip": 0.5},
+    "older": {"shared": False, "skip": 0.5},
     "turns": {"symmetry": "turns"},
-    "all": {"shape": (6, 6, 2), "symmetry": "turns and mirrors", "told": True, "skip": 0.7},
+    "all": {"shape": (6, 6, 2), "symmetry": "turns and mirrors"},
+    "odd": {"shape": (9, 11)},
 }
 
 
@@ -68,62 +75,113 @@ def width_of(made: ImageNetwork) -> int:
 def test_all_classes_are_one_autoencoder(made) -> None:
     v = rows(2, width_of(made)).requires_grad_()
     together = made.together()
-    energy, expected = together.energy(v)[0], torch.logsumexp(made.energies(v), 1) / made.scale()
-    torch.testing.assert_close(energy, expected, rtol=1e-11, atol=1e-11)
+    liked = torch.logsumexp(made.energies(v), 1)
+    energy = together.energy(v)[0]
+    torch.testing.assert_close(energy, liked / made.scale(), rtol=1e-11, atol=1e-11)
     (gradient,) = torch.autograd.grad(energy.sum(), v)
     torch.testing.assert_close(together.vector_field(v)[0], gradient, rtol=1e-9, atol=1e-10)
-    posterior = torch.softmax(made(v), 1).T.unsqueeze(-1)  # (K, N, 1)
-    mixture = (posterior * made.autoencoder.reconstruct(v)).sum(0)
-    torch.testing.assert_close(together.reconstruct(v)[0], mixture, rtol=1e-9, atol=1e-10)
     assert float(jacobian_asymmetry(together, v.detach()).max()) < 1e-12
     if made.heads.n_elements == 1:  # many points along paths
         check_conservative(together, v.detach())
 
 
+def test_what_restores_is_the_mean_of_the_classes(made) -> None:
+    v = rows(2, width_of(made))
+    said = None if made.finder is None else torch.full_like(v, UNSAID)
+    posterior = torch.softmax(made(v), 1).T.unsqueeze(-1)  # (K, N, 1)
+    mixture = (posterior * made.reconstruct(v)).sum(0)
+    torch.testing.assert_close(made.restoring().preoutput(v, said)[0], mixture, rtol=1e-9, atol=1e-10)
+
+
 def test_every_class_has_its_own_exact_energy(made) -> None:
     v = rows(3, width_of(made)).requires_grad_()
-    field = made.autoencoder.vector_field(v)
+    classes = made.classes()
+    energies = classes.energy(v)
+    whole = (made.scale() * energies).T + made.B + made.familiar(v).unsqueeze(1)
+    torch.testing.assert_close(whole, made.energies(v), rtol=1e-10, atol=1e-9)
+    field = classes.vector_field(v)
+    torch.testing.assert_close(field + v, made.reconstruct(v), rtol=1e-9, atol=1e-10)
     for k in range(3):
-        (gradient,) = torch.autograd.grad(made.autoencoder.energy(v)[k].sum(), v)
+        (gradient,) = torch.autograd.grad(energies[k].sum(), v, retain_graph=True)
         torch.testing.assert_close(field[k], gradient, rtol=1e-9, atol=1e-10)
+        alone = made.alone(k)
+        torch.testing.assert_close(alone.energy(v)[0], energies[k], rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(alone.vector_field(v)[0], field[k], rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("level", [None, 0.1, 0.4])
-def test_training_restores_what_scoring_restores(made, level) -> None:
-    if level is not None and not made.heads.levels:
-        pytest.skip("it is told no level")
-    v = rows(width=width_of(made))
-    levels = torch.full((len(v), 1), level or LEVELS[0], dtype=v.dtype)
-    restored = made.restore(v, levels).detach()
-    with torch.no_grad():
-        found = made.together(level).preoutput(v)[0]
-    torch.testing.assert_close(found, restored, rtol=1e-9, atol=1e-10)
+def test_what_classes_share_changes_no_probability(made) -> None:
+    v = rows(3, width_of(made))
+    expected = torch.softmax(made.energies(v), 1)
+    torch.testing.assert_close(torch.softmax(made(v), 1), expected, rtol=1e-8, atol=1e-10)
 
 
-def test_the_level_that_is_told_makes_another_energy() -> None:
-    made, v = network(told=True), rows()
-    energies = [made.together(level).energy(v)[0].detach() for level in (None, 0.1, 0.3)]
-    torch.testing.assert_close(energies[0], energies[1])
-    assert float((energies[2] - energies[0]).abs().min()) > 1e-3
-    each = torch.tensor([[0.1], [0.3], [0.1], [0.3]], dtype=v.dtype)
-    mixed = made.logits(v, each)  # rows of their own levels, side by side
-    alone = [made.logits(v[i : i + 1], each[i : i + 1]) for i in range(4)]
-    torch.testing.assert_close(mixed, torch.cat(alone), rtol=1e-10, atol=1e-10)
+def test_what_is_said_of_pixels_makes_another_energy() -> None:
+    made, v = network(), rows()
+    restoring = made.restoring()
+    for says in (UNSAID, 0.2, 1.0, MISSING):
+        said = torch.full_like(v, says)
+        said[:, :20] = KNOWN if says != UNSAID else UNSAID
+        x = v.clone().requires_grad_()
+        energy = restoring.energy(x, said)[0]
+        (gradient,) = torch.autograd.grad(energy.sum(), x)
+        torch.testing.assert_close(restoring.vector_field(v, said)[0], gradient, rtol=1e-9, atol=1e-10)
+        assert float(jacobian_asymmetry(restoring, v[:2], said[:2]).max()) < 1e-12
+    energies = [restoring.energy(v, torch.full_like(v, says))[0].detach() for says in (UNSAID, 0.2, MISSING)]
+    assert float((energies[0] - energies[1]).abs().min()) > 1e-5
+    assert float((energies[1] - energies[2]).abs().min()) > 1e-5
+
+
+def test_features_are_whitened_and_vary_as_asked() -> None:
+    made, v = network(), rows(400, seed=1)
+    assert made.familiarity is not None
+    made.familiarity.fit(v[:300], v[300:], torch.tensor(3.0))
+    white = made.familiarity(v[:300]).detach()
+    torch.testing.assert_close(white.mean(0), torch.zeros_like(white[0]), rtol=0, atol=1e-8)
+    assert 0.5 < float(white.square().mean()) < 1.1  # less than 1 by what the covariance is shrunk
+    assert float(made.familiar(v[300:]).detach().std()) == pytest.approx(3.0, rel=1e-6)
+    assert float(made.familiar(1 - v).detach().mean()) != pytest.approx(float(made.familiar(v).detach().mean()))
 
 
 # --- the denoising loss -------------------------------------------------------------------------------------------
 
 
-def test_the_denoising_loss_is_written_out(made) -> None:
-    clean = rows(6, width_of(made))
-    found = made.denoising_loss(clean, torch.Generator().manual_seed(3))
-    draws = torch.Generator().manual_seed(3)
-    level = 0.1 + 0.4 * torch.rand(6, 1, generator=draws, dtype=clean.dtype)
-    seen = clean + level * torch.randn(clean.shape, generator=draws, dtype=clean.dtype)
-    told = made.heads.levels is not None
-    restored = [made.together(float(level[i]) if told else None).preoutput(seen[i : i + 1])[0, 0] for i in range(6)]
-    expected = (torch.stack(restored) - clean).square().mean()
-    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
+def test_the_denoising_loss_is_written_out() -> None:
+    for name in ("grey", "colour", "odd"):
+        made = network(**CASES[name])
+        assert made.finder is not None
+        clean = rows(10, width_of(made))
+        found = denoising_loss(made.finder, clean, made.middle, LEVELS, torch.Generator().manual_seed(3))
+        seen, said, level = noisy(clean, made.middle, LEVELS, made.shape, torch.Generator().manual_seed(3))
+        known = said == KNOWN
+        assert torch.equal(seen[known], clean[known])
+        assert {UNSAID, KNOWN, MISSING} < set(said.unique().tolist())
+        noise = made.finder(seen.requires_grad_(), said)
+        (gradient,) = torch.autograd.grad(-noise.square().sum() / 2, seen)
+        missed = (torch.where(known, seen, seen + gradient) - clean).square().mean(1)
+        torch.testing.assert_close(found, (missed / level[:, 0]).mean(), rtol=1e-9, atol=1e-11)
+
+
+def test_training_restores_an_image_under_an_element_of_the_group() -> None:
+    made, v = network(symmetry="turns"), rows(3)
+    assert made.finder is not None
+    said = torch.full_like(v, 0.5)
+    found = restored(made.finder, v, said, torch.Generator().manual_seed(0)).detach()
+    each = []
+    for quarters in range(4):
+        x = v.clone().requires_grad_()
+        planes = torch.rot90(x.view(-1, 1, 8, 8), quarters, (2, 3))
+        noise = made.finder.found(torch.cat([planes, torch.full_like(planes, 0.5)], 1))
+        each.append(v + torch.autograd.grad(-noise.square().sum() / 2, x)[0])
+    nearest = torch.stack([(found - turned).abs().amax(1) for turned in each]).amin(0)
+    assert float(nearest.max()) < 1e-10
+
+
+def test_holes_leave_something_and_hide_something() -> None:
+    hidden = holes(200, (9, 7, 2), torch.Generator().manual_seed(0), rows()).view(200, 9, 7, 2)
+    assert torch.equal(hidden[..., 0], hidden[..., 1])  # all colours of a pixel
+    share = hidden.double().mean((1, 2, 3))
+    assert 0.2 < float(share.mean()) < 0.6
+    assert float(share.max()) < 1
 
 
 def test_training_sees_the_gradient_of_the_whole_loss(made) -> None:
@@ -147,9 +205,14 @@ def test_training_sees_the_gradient_of_the_whole_loss(made) -> None:
     assert (values[0] - values[1]) / 2e-5 == pytest.approx(slope, rel=1e-5)
 
 
+def test_the_finder_takes_no_larger_steps_than_it_bears() -> None:
+    made = network()
+    assert [group["learning_rate"] for group in made.groups(1e-4)] == [1e-4, 1e-4]
+    assert [group["learning_rate"] for group in made.groups(0.1)] == [0.1, ImageNetwork.finder_rate]
+
+
 def test_without_the_denoising_loss_training_is_by_cross_entropy_alone() -> None:
-    made, v, labels = network(), rows(6), torch.tensor([0, 1, 2, 0, 1, 2])
-    made.denoising = None
+    made, v, labels = network(shared=False), rows(6), torch.tensor([0, 1, 2, 0, 1, 2])
     found = made.loss(v, labels, torch.Generator().manual_seed(1))
     logits = made(v, torch.Generator().manual_seed(1))
     torch.testing.assert_close(found, torch.nn.functional.cross_entropy(logits, labels))
@@ -179,8 +242,8 @@ def test_no_element_of_the_group_changes_an_energy(symmetry, shape) -> None:
 
 
 def test_the_energy_of_a_group_is_the_mean_of_that_of_its_elements() -> None:
-    made, v = network(symmetry="turns"), rows()
-    plain = network()
+    made, v = network(symmetry="turns", shared=False), rows()
+    plain = network(shared=False)
     plain.autoencoder.a.data.zero_()
     plain.load_state_dict({**made.state_dict(), "autoencoder.a": plain.autoencoder.a})
     turned = [torch.rot90(v.unflatten(1, (8, 8)), k, (1, 2)).flatten(1) for k in range(4)]
@@ -199,7 +262,7 @@ def digits(n_rows: int = 150) -> tuple[np.ndarray, np.ndarray]:
 
 
 def small(**parameters: Any) -> ImageEnergyClassifier:
-    kept: dict[str, Any] = {"n_hidden": 6, "channels": 8, "n_blocks": 0, "max_epochs": 2}
+    kept: dict[str, Any] = {"n_hidden": 6, "channels": 8, "n_blocks": 0, "shared_channels": 4, "max_epochs": 2}
     return ImageEnergyClassifier(**{**kept, "random_state": 0, "device": "cpu", **parameters})
 
 
@@ -268,13 +331,15 @@ def test_larger_images_are_halved_more_often() -> None:
 def test_denoising_is_a_step_along_the_field_of_all_classes(fitted) -> None:
     X, _ = digits(20)
     v = torch.as_tensor(X.reshape(20, -1))
-    with torch.no_grad():
-        field = fitted.together_.vector_field(v)[0].numpy()
-    np.testing.assert_allclose(fitted.denoise(X), X + field.reshape(X.shape), rtol=1e-9, atol=1e-10)
+    restoring = fitted.model_.restoring()
+    for level, says in ((None, UNSAID), (0.25, 0.25)):
+        with torch.no_grad():
+            field = restoring.vector_field(v, torch.full_like(v, says))[0].numpy()
+        np.testing.assert_allclose(fitted.denoise(X, level), X + field.reshape(X.shape), rtol=0, atol=2e-5)
     scale = float(fitted.model_.scale().detach())
     energies = fitted.together_.energy(v)[0].detach().numpy()
     np.testing.assert_allclose(fitted.score_samples(X), scale * energies, rtol=1e-9)
-    np.testing.assert_allclose(fitted.score_samples(X), logsumexp(fitted.energies(X), 1), rtol=1e-12)
+    assert (np.sort(fitted.liking_) == fitted.liking_).all()
 
 
 def test_filling_in_leaves_known_pixels_and_never_lowers_the_energy(fitted) -> None:
@@ -285,13 +350,25 @@ def test_filling_in_leaves_known_pixels_and_never_lowers_the_energy(fitted) -> N
     np.testing.assert_array_equal(found[~mask], X[~mask])
     assert np.abs(found - X)[mask].max() > 1e-3
     start = np.where(mask, fitted.mean_.reshape(8, 8), X)
-    assert (fitted.score_samples(found) >= fitted.score_samples(start) - 1e-9).all()
-    holes = np.where(mask, np.nan, X)  # whatever is where pixels are unknown
-    np.testing.assert_allclose(fitted.inpaint(holes, mask), found, rtol=1e-12)
+    restoring, said = fitted.model_.restoring(), torch.as_tensor(np.where(mask, MISSING, KNOWN).reshape(12, -1))
+    before, after = (restoring.energy(torch.as_tensor(x.reshape(12, -1)), said)[0] for x in (start, found))
+    assert bool((after >= before - 1e-6).all())
+    missing = np.where(mask, np.nan, X)  # whatever is where pixels are unknown
+    np.testing.assert_allclose(fitted.inpaint(missing, mask), found, rtol=1e-12)
     alone = fitted.inpaint(X[3:4], mask[3:4])
-    np.testing.assert_allclose(alone, found[3:4], rtol=0, atol=1e-6)
-    other = fitted.inpaint(X, mask, random_state=1)
-    assert np.abs(other - found).max() > 1e-6
+    np.testing.assert_allclose(alone, found[3:4], rtol=0, atol=1e-5)
+
+
+def test_a_draw_of_missing_pixels_is_one_of_many(fitted) -> None:
+    X, _ = digits(3)
+    mask = np.zeros((8, 8), dtype=bool)
+    mask[:, 4:] = True
+    first = fitted.inpaint(X, mask, draw=True)
+    np.testing.assert_array_equal(first[:, ~mask], X[:, ~mask])
+    np.testing.assert_array_equal(fitted.inpaint(X, mask, draw=True), first)
+    assert np.abs(fitted.inpaint(X, mask, draw=True, random_state=1) - first).max() > 1e-6
+    alone = fitted.inpaint(X[1:2], mask, draw=True)
+    np.testing.assert_allclose(alone, first[1:2], rtol=0, atol=1e-4)
 
 
 def test_filling_in_without_the_denoising_loss_is_ascent_alone() -> None:
@@ -302,8 +379,9 @@ def test_filling_in_without_the_denoising_loss_is_ascent_alone() -> None:
     found = model.inpaint(X[:5], mask)
     start = np.where(mask, model.mean_.reshape(8, 8), X[:5])
     assert (model.score_samples(found) > model.score_samples(start)).all()
-    with pytest.raises(InputError, match="fit with a `denoising_weight` above 0"):
-        model.sample(2)
+    for ask in (lambda: model.sample(2), lambda: model.inpaint(X[:5], mask, draw=True)):
+        with pytest.raises(InputError, match="fit with a `denoising_weight` above 0"):
+            ask()
 
 
 def test_masks_of_an_image_or_of_each(fitted) -> None:
@@ -338,33 +416,36 @@ def test_the_levels_fall_from_high_to_low() -> None:
     v, unknown = rows(2), torch.zeros(2, 64, dtype=torch.bool)
     unknown[:, 5:9] = True
     made = network()
-    found = anneal(lambda _: made.together(), v, unknown, [0.5, 0.1], torch.Generator().manual_seed(0))
+    told = []
+
+    def restore(v: Tensor, level: float, _: Tensor) -> Tensor:
+        told.append(level)
+        return made.restoring().preoutput(v, torch.full_like(v, level))[0]
+
+    found = anneal(restore, v, unknown, [0.5, 0.1], torch.Generator().manual_seed(0))
     assert torch.equal(found[~unknown], v[~unknown])
-    assert torch.equal(anneal(lambda _: made.together(), v, unknown, [], torch.Generator()), v)
+    assert told == [0.5, 0.1]
 
 
 def test_a_level_is_told_to_those_that_take_one(fitted) -> None:
     X, y = digits()
-    model = small(level_told=True).fit(X, y)
-    np.testing.assert_allclose(model.denoise(X), model.denoise(X, 0.1), rtol=1e-9, atol=1e-9)
-    assert np.abs(model.denoise(X, 0.5) - model.denoise(X)).max() > 1e-4
-    with pytest.raises(InputError, match="`level` is for a model that is told the noise level"):
-        fitted.denoise(X, 0.3)
+    assert np.abs(fitted.denoise(X, 0.5) - fitted.denoise(X)).max() > 1e-5
     with pytest.raises(InputError, match="`level` must be a number above 0; got -1"):
-        model.denoise(X, -1)
+        fitted.denoise(X, -1)
+    with pytest.raises(InputError, match="`level` is for a model with a shared energy"):
+        small(denoising_weight=0.0, max_epochs=1).fit(X, y).denoise(X, 0.3)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("told", [False, True])
-def test_it_classifies_denoises_and_rejects(told) -> None:
+@pytest.mark.slow  # 40 epochs
+def test_it_classifies_denoises_and_rejects() -> None:
     X, y = digits(1797)
-    model = small(n_hidden=16, channels=16, n_blocks=1, max_epochs=40, level_told=told)
+    model = small(n_hidden=16, channels=16, n_blocks=1, max_epochs=40)
     model.fit(X[:1000], y[:1000], X_valid=X[1000:1198], y_valid=y[1000:1198])
     test, random = X[1198:], np.random.default_rng(0)
     assert model.score(test, y[1198:]) > 0.95
     noisy = test + 0.4 * random.normal(size=test.shape)
-    restored = model.denoise(noisy, 0.4) if told else model.denoise(noisy)
-    assert np.square(restored - test).mean() < 0.4 * np.square(noisy - test).mean()
+    for cleaned in (model.denoise(noisy), model.denoise(noisy, 0.4)):
+        assert np.square(cleaned - test).mean() < 0.5 * np.square(noisy - test).mean()
     mixed = test.reshape(len(test), -1)[:, random.permutation(64)].reshape(test.shape)
     assert model.rejects(mixed, 0.05).mean() > 0.7
     assert model.rejects(test, 0.05).mean() < 0.15
@@ -377,8 +458,7 @@ def test_it_classifies_denoises_and_rejects(told) -> None:
         ({"noise_levels": 0.3}, "`noise_levels` must be two numbers above 0, .*; got 0.3"),
         ({"noise_levels": (0.5, 0.1)}, r"`noise_levels` must be .*; got \(0.5, 0.1\)"),
         ({"noise_levels": (0, 1)}, r"`noise_levels` must be .*; got \(0, 1\)"),
-        ({"level_told": "yes"}, "`level_told` must be True or False; got 'yes'"),
-        ({"level_told": True, "denoising_weight": 0}, "level_told=True takes a `denoising_weight` above 0"),
+        ({"shared_channels": 0}, "`shared_channels` must be a whole number of at least 1 or 'auto'; got 0"),
         ({"symmetry": "mirrors"}, "`symmetry` must be one of turns, turns and mirrors; got 'mirrors'"),
         ({"symmetry": "turns", "shape": (4, 16)}, "symmetry='turns' turns images, so they must be square"),
         ({"n_halvings": -1}, "`n_halvings` must be a whole number of at least 0 or 'auto'; got -1"),

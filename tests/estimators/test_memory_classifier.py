@@ -152,8 +152,8 @@ def test_fit_begins_anew_whatever_was_there() -> None:
     X, y = load_iris(return_X_y=True)
     warm = memory(warm_start=True).fit(X, y)
     before = warm.predict_proba(X)
-    np.testing.assert_array_equal(warm.fit(X, y).predict_proba(X), before)
-    np.testing.assert_array_equal(warm.partial_fit(X[:5], y[:5]).fit(X, y).predict_proba(X), before)
+    np.testing.assert_allclose(warm.fit(X, y).predict_proba(X), before, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(warm.partial_fit(X[:5], y[:5]).fit(X, y).predict_proba(X), before, rtol=1e-6, atol=1e-8)
 
 
 def test_rows_to_calibrate_on_can_be_given() -> None:

@@ -122,7 +122,9 @@ def test_a_base_that_is_kept_decides_for_itself_unless_one_half_is_clearly_bette
         own, half = base.decision_function(fresh) > 0, model.predict_proba(fresh) > 0.5
         assert (own != half).any()
         np.testing.assert_array_equal(model.predict(fresh), own if itself else half)
-        np.testing.assert_array_equal(model.refine(base.decision_function(fresh), fresh)[1], own if itself else half)
+        np.testing.assert_allclose(
+            model.refine(base.decision_function(fresh), fresh)[1], own if itself else half, rtol=1e-6, atol=1e-8
+        )
         assert (model.threshold_ == 0.5).all() == (not itself)
 
 
@@ -238,7 +240,9 @@ def test_wrong_labels_are_found(relation: str) -> None:
     model = EnergyRefiner(logistic(), relation, **QUICK).fit(X, noisy)
     worst = np.argsort(model.label_energy(X, noisy))[:40]
     assert len(np.intersect1d(worst, spoiled)) >= 20  # by chance about 3
-    np.testing.assert_array_equal(model.label_energy(X, sparse.csr_matrix(noisy)), model.label_energy(X, noisy))
+    np.testing.assert_allclose(
+        model.label_energy(X, sparse.csr_matrix(noisy)), model.label_energy(X, noisy), rtol=1e-6, atol=1e-8
+    )
     with pytest.raises(InputError, match=r"`Y` must be \(n, 5\) of 0 and 1; got \(500, 4\)"):
         model.label_energy(X, noisy[:, :4])
 
@@ -250,7 +254,9 @@ def test_wrong_classes_are_found() -> None:
     wrong = np.roll(names, 1)
     changed = wrong != names
     assert (model.label_energy(X, names) > model.label_energy(X, wrong))[changed].mean() > 0.65  # by chance one half
-    np.testing.assert_array_equal(model.label_energy(X, names[:, None]), model.label_energy(X, names))
+    np.testing.assert_allclose(
+        model.label_energy(X, names[:, None]), model.label_energy(X, names), rtol=1e-6, atol=1e-8
+    )
     with pytest.raises(InputError, match=r"`Y` must be \(n,\), with classes from .*none"):
         model.label_energy(X, np.full(500, "three"))
 
@@ -417,7 +423,7 @@ def test_labels_alone_have_an_energy_too(method: str) -> None:
         np.testing.assert_allclose(found, score - np.log(total), rtol=1e-4, atol=1e-4)
         known = (every[:, None] == VECTORS).all(2).any(1)
         assert found[known].min() > found[~known].max()  # what goes together was seen together
-    np.testing.assert_array_equal(model.label_energy(sparse.csr_matrix(every)), found)
+    np.testing.assert_allclose(model.label_energy(sparse.csr_matrix(every)), found, rtol=1e-6, atol=1e-8)
     with pytest.raises(InputError, match=r"must be \(n, 5\) of 0 and 1"):
         model.label_energy(X[:, :4])
     with pytest.raises(InputError, match=r"label_energy\(X, Y\)"):

@@ -1,8 +1,11 @@
 """What tests of the page share: drawing in a browser, and reading what it shows."""
 
+import shutil
 from typing import Any
 
 import numpy as np
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 #: ways that a hand might take, in shares of the pad
 STROKES = {

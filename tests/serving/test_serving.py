@@ -1,6 +1,8 @@
 import asyncio
 import contextlib
+import copy
 import functools
+import io
 import json
 import logging
 import os
@@ -19,6 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import mixed_columns
+from clients import served
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
@@ -36,7 +39,7 @@ uvicorn = pytest.importorskip("uvicorn", reason="needs the extra `serve`")
 from energate import serving  # noqa: E402
 from energate.cli import app as cli  # noqa: E402
 from energate.serving import app as application  # noqa: E402
-from energate.serving import operations, running, service  # noqa: E402
+from energate.serving import batching, operations, running, service  # noqa: E402
 from energate.serving.batching import Batcher, Job, OverloadedError, Work, computed  # noqa: E402
 from energate.serving.metrics import BINS, Metrics  # noqa: E402
 from energate.serving.service import RowReader, Settings  # noqa: E402
@@ -89,24 +92,6 @@ def with_cells() -> EnergyClassifier:
 
 
 # --- servers -----------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def served(offered: serving.Served, settings: Settings | None = None) -> Iterator[Any]:
-    """A client of a server in a thread, over loopback."""
-    listening = serving.open_socket("127.0.0.1", 0)
-    config = uvicorn.Config(serving.make_app(offered, settings), log_config=None, log_level="error", lifespan="on")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
-    thread.start()
-    try:
-        with httpx.Client(base_url=serving.url(listening), timeout=30, trust_env=False) as client:
-            yield client
-    finally:
-        server.should_exit = True
-        thread.join(30)
-        listening.close()
-    assert not thread.is_alive()
 
 
 @contextlib.contextmanager
@@ -443,11 +428,28 @@ def test_without_the_extra_the_command_names_it() -> None:
 # --- other kinds of models ---------------------------------------------------------------------------------------
 
 
+def test_sets_of_a_calibrated_classifier() -> None:
+    model = copy.copy(classifier())
+    model.conformalize(X, model.classes_[Y])
+    with served(serving.serve_model(model)) as client:
+        found = client.post("/predict", json={**rows_of(X[:5]), "alpha": 0.2}).json()
+        assert found["sets"] == model.predict_set(X[:5], 0.2).tolist()
+        assert "sets" not in client.post("/predict", json=rows_of(X[:5])).json()
+        answer = client.post("/predict", json={**rows_of(X[:5]), "alpha": 1e-4})
+        assert answer.status_code == 422
+        assert "takes at least 9999 calibration rows" in answer.json()["detail"]
+
+
 def test_a_scorer() -> None:
     model, far = scorer(), np.vstack([X[:3], [[100.0] * 4]])
     with served(serving.serve_model(model)) as client:
         found = client.post("/predict", json=rows_of(far)).json()
+        assert_allclose(found.pop("p_value"), model.p_values(far))
         assert found == {"predictions": model.predict(far).tolist(), "probabilities": None, "classes": [-1, 1]}
+        found = client.post("/predict", json={**rows_of(far), "reject": 0.1}).json()
+        assert found["reject"] == (model.p_values(far) <= 0.1).tolist()
+        answer = client.post("/predict", json={**rows_of(far), "reject": 2})
+        assert (answer.status_code, answer.json()["detail"]) == (422, "reject must be below 1.0; got 2.")
         found = client.post("/score", json=rows_of(far)).json()
         assert_allclose(found["scores"], model.decision_function(far), rtol=1e-9)
         assert found["is_inlier"] == (model.predict(far) == 1).tolist()
@@ -536,7 +538,8 @@ def test_rows_of_a_table_by_name_or_in_order(tmp_path: Path) -> None:
     expected = of_a_table().predict_proba(matrix)
     with served(serving.load_served(tmp_path / "model")) as client:
         about = client.get("/model").json()
-        assert about["columns"] == COLUMNS.to_json()
+        known = COLUMNS.to_json()
+        assert about["columns"] == {name: value for name, value in known.items() if name != "examples"}
         assert about["feature_names"] == COLUMNS.feature_names
         lists = [list(row.values()) for row in rows]
         backwards = [dict(reversed(row.items())) for row in rows]
@@ -547,11 +550,22 @@ def test_rows_of_a_table_by_name_or_in_order(tmp_path: Path) -> None:
         assert_allclose(found["points"][0], matrix[0], rtol=1e-9)
 
 
+def test_other_columns_are_carried_along() -> None:
+    rows = [{"id": "a1", "length": 6, "colour": "red"}, {"length": 5, "note": None, "colour": "red"}, [5, "red"]]
+    with served(serving.serve_model(of_a_table(), COLUMNS)) as client:
+        found = client.post("/predict", json={"rows": rows}).json()
+        assert found["carried"] == [{"id": "a1"}, {"note": None}, {}]
+        plain = client.post("/predict", json={"rows": [[6, "red"], [5, "red"], [5, "red"]]}).json()
+        assert "carried" not in plain
+        assert_allclose(found["probabilities"], plain["probabilities"], rtol=1e-9)
+
+
 @pytest.mark.parametrize(
     ("row", "words"),
     [
         ({"length": 1}, r'rows\[1\] lacks columns \(null stands for a missing value\): "colour"'),
-        ({"length": 1, "colour": "red", "size": 3}, r'rows\[1\] has unknown columns: "size"'),
+        ({"length": 1, "color": "red"}, r'rows\[1\] lacks columns .*: "colour"; has others: "color"'),
+        ({"length": 1, "colour": "red", "size": [3]}, '"size" must be a finite number'),
         ({"length": "long", "colour": "red"}, r"rows\[1\]: 'length' must be a number; got 'long'"),
         ({"length": [1], "colour": "red"}, r'"length" must be a finite number, a text .* got \[1\]'),
         ({"length": 1, "colour": {"a": []}}, r'"colour" must be'),
@@ -613,7 +627,8 @@ def test_files_come_from_the_folder_of_the_page_only(client: Any) -> None:
 
 def test_the_reference_lists_the_schema_and_takes_nothing_from_elsewhere(client: Any) -> None:
     page, paths = client.get("/docs").text, client.get("/openapi.json").json()["paths"]
-    assert set(paths) == {"/predict", "/score", "/explain", "/trajectory", "/health", "/model", "/metrics"}
+    asked = {"/predict", "/score", "/explain", "/trajectory", "/attribute", "/complete", "/counterfactual", "/drift"}
+    assert set(paths) == {*asked, "/health", "/model", "/metrics"}
     for path in paths:
         assert f"<code>{path}</code>" in page
     assert not re.search(r"(src|href)=['\"]?(https?:)?//", page)
@@ -733,7 +748,6 @@ async def _batched(
     """The first request keeps the thread busy until the others have arrived."""
     compute = Recorded()
     batcher, work = Batcher(max_rows, 1000), Work("double", compute, alone)
-    batcher.start()
     tasks = []
     for rows in requests:
         tasks.append(asyncio.ensure_future(batcher.submit(work, {"rows": rows}, len(rows))))
@@ -768,7 +782,7 @@ def test_one_mistake_is_told_to_the_one_who_made_it() -> None:
 
 def test_the_thread_is_prepared_before_it_computes() -> None:
     async def run() -> dict[str, Any]:
-        batcher = Batcher(10, 10, lambda: names.append(threading.current_thread().name))  # starts by itself
+        batcher = Batcher(10, 10, lambda: names.append(threading.current_thread().name))
         work = Work("name", lambda rows: {"a": np.array([threading.current_thread().name] * len(rows))})
         found = await batcher.submit(work, {"rows": [1]}, 1)
         await batcher.stop()
@@ -823,7 +837,6 @@ def test_a_request_that_was_given_up_is_not_computed() -> None:
     async def run() -> Recorded:
         compute = Recorded()
         batcher, work = Batcher(10, 10), Work("double", compute)
-        batcher.start()
         tasks = [asyncio.ensure_future(batcher.submit(work, {"rows": [number]}, 1)) for number in (1, 2, 3)]
         await asyncio.sleep(0.01)
         late = asyncio.ensure_future(batcher.submit(work, {"rows": [4]}, 1))
@@ -864,3 +877,112 @@ def test_missing_cells_and_categories_come_as_they_are() -> None:
         assert_allclose(said["points"][0], explain(model, frame[:1])["seen"][0], rtol=1e-9)
         wrong = client.post("/predict", json={"rows": [{**rows[0], "size": "large"}]})  # type: ignore[dict-item]
         assert (wrong.status_code, wrong.json()["detail"]) == (422, "rows[0]: 'size' must be a number; got 'large'.")
+
+
+# --- rows in bulk, several processes -----------------------------------------------------------------------------
+
+NPY, ARROW, NPZ = "application/x-npy", "application/vnd.apache.arrow.stream", "application/x-npz"
+
+
+def npy_of(values: Any) -> bytes:
+    file = io.BytesIO()
+    np.save(file, values, allow_pickle=True)
+    return file.getvalue()
+
+
+def arrow_of(columns: dict[str, Any]) -> bytes:
+    arrow = pytest.importorskip("pyarrow")
+    table, sink = arrow.table(columns), arrow.BufferOutputStream()
+    with arrow.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def posted(client: Any, kind: str, content: bytes, accept: str = "*/*") -> Any:
+    return client.post("/predict", content=content, headers={"content-type": kind, "accept": accept})
+
+
+def test_a_matrix_comes_and_goes_in_numpys_own_form(client: Any) -> None:
+    expected = client.post("/predict", json=rows_of(X)).json()
+    for values in (X, np.asfortranarray(X), X.astype(">f8")):
+        assert posted(client, NPY, npy_of(values)).json() == expected
+    with np.load(io.BytesIO(posted(client, NPY, npy_of(X), NPZ).content), allow_pickle=False) as found:
+        assert set(found.files) == set(expected)
+        assert found["predictions"].tolist() == expected["predictions"]
+        assert_allclose(found["probabilities"], expected["probabilities"], rtol=1e-12)
+    columns = {f"c{i}": X[:, i] for i in range(4)}
+    assert posted(client, ARROW, arrow_of(columns)).json() == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "status", "words"),
+    [
+        (NPY, b"", 400, "format npy"),
+        (NPY, b"\x93NUMPY" + b"\xff" * 100, 400, "format npy"),
+        (NPY, npy_of(X)[:-8], 400, "format npy"),
+        (NPY, npy_of(np.array([[1, "a"]], dtype=object)), 400, "no objects"),
+        (NPY, npy_of(np.array([["a"] * 4])), 422, "matrix of numbers"),
+        (NPY, npy_of(X[0]), 422, r"shape \(n, 4\); got \(4,\)"),
+        (NPY, npy_of(X[:, :3]), 422, r"shape \(n, 4\); got \(150, 3\)"),
+        (NPY, npy_of(np.where(X[1] == X, np.nan, X)), 422, r"rows\[\d+\]\[\d+\] must be a finite number; got nan"),
+        (NPY, npy_of(X[:0]), 422, "at least 1 entry; got 0"),
+        (NPY, npy_of(np.zeros((5001, 4))), 422, "at most 5000 entries; got 5001"),
+        (ARROW, b"ARROW1", 400, "stream of Arrow"),
+        (ARROW, b"", 400, "stream of Arrow"),
+        ("application/x-npz", b"", 415, "or application/x-npy, or application/vnd.apache"),
+    ],
+)
+def test_bad_bytes_get_a_plain_line(client: Any, kind: str, content: bytes, status: int, words: str) -> None:
+    answer = posted(client, kind, content)
+    assert (answer.status_code, bool(re.search(words, answer.json()["detail"]))) == (status, True), answer.text
+
+
+def test_tables_of_arrow_have_the_columns_of_the_model() -> None:
+    lengths, colours = [5.0, None, 7.0], ["red", "blue", None]
+    rows = [{"length": a, "colour": b} for a, b in zip(lengths, colours, strict=True)]
+    with served(serving.serve_model(of_a_table(), COLUMNS)) as client:
+        expected = client.post("/predict", json={"rows": rows}).json()
+        assert posted(client, ARROW, arrow_of({"colour": colours, "length": lengths})).json() == expected
+        assert "lacks 'colour'" in posted(client, ARROW, arrow_of({"length": lengths})).json()["detail"]
+        assert posted(client, NPY, npy_of(X)).status_code == 415  # a matrix has no categories
+    with served(serving.serve_model(classifier())) as client:
+        text = posted(client, ARROW, arrow_of({f"c{i}": ["a"] for i in range(4)}))
+        assert (text.status_code, text.json()["detail"]) == (422, "The table must hold numbers only.")
+        assert "must have 4 columns; got 1" in posted(client, ARROW, arrow_of({"c": [1.0]})).json()["detail"]
+
+
+def test_what_was_quick_is_computed_in_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "QUICK", 1000.0)
+
+    async def run() -> list[str]:
+        names: list[str] = []
+
+        def compute(rows: list[int]) -> dict[str, Any]:
+            names.append(threading.current_thread().name)
+            return {"a": np.array(rows)}
+
+        batcher, work = Batcher(10, 10), Work("quick", compute)
+        for _ in range(3):
+            assert (await batcher.submit(work, {"rows": [1]}, 1))["a"].tolist() == [1]
+        await batcher.submit(Work("other", compute, alone=True), {"rows": [1]}, 1)
+        await batcher.stop()
+        return names
+
+    names = asyncio.run(run())
+    here = threading.current_thread().name
+    assert [name == here for name in names] == [False, True, True, False]
+
+
+def test_several_processes_answer_and_end_together(folder: Path) -> None:
+    with process(str(folder / "classifier"), "--workers", "2") as (started, client):
+        expected = classifier().predict(X[:3]).tolist()
+        for _ in range(6):  # each on a connection of its own
+            answer = httpx.post(f"{client.base_url}/predict", json=rows_of(X[:3]), timeout=60, trust_env=False)
+            assert answer.json()["predictions"] == expected
+        started.send_signal(signal.SIGINT)
+        assert started.wait(60) == 0
+
+
+def test_processes_that_die_at_once_are_not_started_for_ever() -> None:
+    with serving.open_socket("127.0.0.1", 0) as listening, pytest.raises(InputError, match="ended by itself"):
+        serving.serve_in_processes(functools.partial(os._exit, 3), Settings(), listening, 1)

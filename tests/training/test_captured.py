@@ -305,5 +305,5 @@ def test_a_classifier_is_captured_by_itself_and_fits_alike(units: str, monkeypat
     assert all(history.n_replayed == 0 for history in eager.history_.values())
     for history in captured.history_.values():
         assert (history.why_eager, history.n_replayed > 0) == ("", True)
-    np.testing.assert_array_equal(captured.predict_proba(X), again.predict_proba(X))
+    np.testing.assert_allclose(captured.predict_proba(X), again.predict_proba(X), rtol=1e-6, atol=1e-8)
     assert np.abs(captured.predict_proba(X) - eager.predict_proba(X)).mean() < 0.05

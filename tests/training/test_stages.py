@@ -16,6 +16,7 @@ from energate import (
     MeanUnits,
     check_conservative,
 )
+from energate.estimators.kinds import kind_of
 from energate.training.classes import (
     FINE_TUNE_SCALE,
     ClassEnergies,
@@ -279,6 +280,9 @@ def test_the_automatic_members_follow_the_size_of_the_data() -> None:
     assert EnergyClassifier("mean-covariance", **quick).fit(X, y).generative_weights_.tolist() == [0.0, 0.0, 0.03, 0.1]
     wide = np.random.default_rng(0).normal(size=(40, 30_000))
     assert EnergyClassifier("mean", **quick).fit(wide, y).generative_weights_.tolist() == [0.1]
+    long = np.repeat(X, 2_000_000 // (X.size * len(np.unique(y))) + 1, 0)
+    members = kind_of("mean").weights(EnergyClassifier("mean", **quick).fit(X, y), len(long))
+    assert members.tolist() == [0.1, 0.0]  # held-out rows choose between them
     own = EnergyClassifier(lambda k, d, g: MeanUnits(k, d, 4, generator=g), **quick).fit(X, y)
     assert own.generative_weights_.tolist() == [0.0]
 

@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from cases import UNITS, C, D, F, K, M, N, random_context, random_model, random_rows
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 
 from energate.autoencoder import Autoencoder
@@ -24,7 +26,7 @@ from energate.training import (
     minimise,
     row_batches,
 )
-from energate.training.loop import Stepper, spread
+from energate.training.loop import Stage, Stepper, is_cut_short, spread
 from energate.units import CovarianceUnits, GatedUnits, MeanUnits, NetworkUnits
 
 MODELS = {
@@ -855,3 +857,41 @@ def test_gradients_of_models_together_are_shortened_as_those_of_each_alone() -> 
     for k in range(3):
         for mine, alone in zip(together, run(slice(k, k + 1)), strict=True):
             assert_equal(mine[k], alone[0])
+
+
+# --- training that was cut short --------------------------------------------------------------------------------
+
+
+def _told(values: list[list[float]]) -> History:
+    losses = [torch.tensor(each) for each in values]
+    best = torch.stack(losses).argmin(0) + 1
+    return History(losses, losses, list(range(1, len(losses) + 1)), best_epoch=best)
+
+
+def test_training_that_still_gets_better_was_cut_short() -> None:
+    falling, flat, late = [1.0, 0.8, 0.6, 0.4], [1.0, 0.3, 0.25, 0.249], [1.0, 0.2, 0.25, 0.3]
+    assert is_cut_short(_told([[each] for each in falling]))
+    assert not is_cut_short(_told([[each] for each in flat]))  # best in the last epoch, as with most cosines
+    assert not is_cut_short(_told([[each] for each in late]))
+    both = list(zip(falling, falling, flat, strict=True))
+    assert is_cut_short(_told([list(each) for each in both]))  # most models
+    assert not is_cut_short(_told([list(each[1:]) for each in both]))
+    assert not is_cut_short(History([], []))
+
+
+def test_a_stage_that_was_cut_short_warns_unless_another_follows() -> None:
+    def run(final: bool, epochs: int) -> None:
+        w = torch.ones(1, requires_grad=True)
+
+        def loss(_: Tensor) -> Tensor:
+            return (w**2).sum()
+
+        stage = Stage("fine-tune", epochs, 0.02, final=final)
+        stage.run(loss, [w], lambda _: [torch.zeros(1)], lambda: loss(w).detach())
+
+    with pytest.warns(ConvergenceWarning, match=r"Training ended after 4 epochs.*max_epochs"):
+        run(final=True, epochs=4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(final=False, epochs=4)
+        run(final=True, epochs=200)

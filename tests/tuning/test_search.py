@@ -81,7 +81,7 @@ def test_the_best_estimator_has_the_best_value_and_can_be_saved(sampler, tmp_pat
     assert len(found.best_estimator.liking_) == len(rows)
     energate.save(found.best_estimator, tmp_path / "best")
     again = energate.load(tmp_path / "best")
-    np.testing.assert_array_equal(again.predict_proba(X), found.best_estimator.predict_proba(X))
+    np.testing.assert_allclose(again.predict_proba(X), found.best_estimator.predict_proba(X), rtol=1e-6, atol=1e-8)
 
 
 def test_a_program_of_one_is_fit() -> None:
@@ -221,7 +221,9 @@ def test_a_search_can_be_repeated_and_stopped_in_between(sampler, tmp_path) -> N
     # Nothing left to do: the best comes from before, and is trained again as it was.
     last = search(quick(), X, y, n_trials=6, storage=file, **options)
     assert last.trials == rest.trials
-    np.testing.assert_array_equal(last.best_estimator.predict_proba(X), rest.best_estimator.predict_proba(X))
+    np.testing.assert_allclose(
+        last.best_estimator.predict_proba(X), rest.best_estimator.predict_proba(X), rtol=1e-6, atol=1e-8
+    )
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)

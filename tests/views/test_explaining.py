@@ -19,6 +19,9 @@ from energate.estimators import EnergyClassifier, EnergyRefiner, EnergyScorer, L
 from energate.views import account_of, check, check_explainable, describe, explain, trajectory, view_of
 from energate.views.classes import class_autoencoder, part_weights, reconstruct_classes
 
+# Models that saw few epochs show what means little, and explain says so; test_meaning.py has the warning.
+pytestmark = pytest.mark.filterwarnings("ignore:What reconstructions show")
+
 N, D = 90, 5
 RANDOM = np.random.RandomState(0)
 X = RANDOM.normal(size=(N, D)) * [1, 10, 0.1, 1, 3] + [0, 100, 0, -5, 0]

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from energate import __version__
-from energate.cli import apply, bench, data, fit, inspect, serve
+from energate.cli import apply, bench, data, evaluate, fit, inspect, jobs, pictures, questions, search, serve
+from energate.cli._shell import PlainCommand, PlainGroup
 
 app = typer.Typer(
     name="energate",
@@ -18,14 +19,23 @@ app = typer.Typer(
 )
 _MODELS, _PAPER = "Models", "Data and experiments"
 _ABOUT_MODELS: tuple[Callable[..., None], ...] = (
-    *(fit.fit, apply.predict, apply.score, apply.refine),
+    *(fit.fit, apply.predict, apply.score, apply.refine, pictures.denoise, pictures.inpaint),
+    *(questions.impute, questions.audit, questions.drift, questions.importance),
+    *(evaluate.evaluate, evaluate.info, search.search),
     *(inspect.check, inspect.explain, inspect.export, serve.serve),
 )
 for _command in _ABOUT_MODELS:
     app.command(rich_help_panel=_MODELS)(_command)
+app.add_typer(jobs.app, name="jobs", rich_help_panel=_MODELS)
 app.add_typer(data.app, name="data", rich_help_panel=_PAPER)
 app.command(rich_help_panel=_PAPER)(bench.bench)
 app.command(rich_help_panel=_PAPER)(bench.report)
+
+
+for _typer in (app, data.app):
+    _typer.info.cls = PlainGroup
+    for _registered in _typer.registered_commands:
+        _registered.cls = PlainCommand
 
 
 def _version(wanted: bool) -> None:

@@ -1,25 +1,52 @@
 """What the commands share: arguments, where they print, how they fail, and the model that they load."""
 
 import contextlib
+import re
+import signal
 import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from typer.core import TyperCommand, TyperGroup
 
 from energate.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
-    from energate.views.tabular import BaseColumns, TableModel
+    from energate.persistence.loaded import Loaded
+    from energate.tables.reading import Source
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="What `energate fit` or `energate.save` wrote.")]
-Data = Annotated[Path, typer.Argument(metavar="DATA", help="A .csv, .tsv, .parquet, .npz or .arff file.")]
+FILES = "A .csv, .tsv, .jsonl, .parquet, .npz or .arff file, text also with .gz, or - for standard input"
+Data = Annotated[Path, typer.Argument(metavar="DATA", help=f"{FILES}; or a folder of pictures.")]
+OnError = Annotated[
+    Literal["fail", "skip"], typer.Option(help="A file that is no picture: refuse everything, or go on without it.")
+]
+Delimiter = Annotated[
+    str | None,
+    typer.Option(metavar="CHAR", help="What stands between the cells of a text file; guessed if left out."),
+]
+Encoding = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="That of a text file, such as latin-1 or utf-16; guessed if left out."),
+]
+Na = Annotated[
+    list[str] | None, typer.Option(metavar="A,B", help="What else means a missing cell, such as unknown or -99.")
+]
+Index = Annotated[
+    list[str] | None, typer.Option(metavar="A,B", help="Columns that number or name the rows: they are left out.")
+]
+Decimal = Annotated[
+    Literal[".", ","] | None, typer.Option(help="The mark before fractions in text; guessed if left out.")
+]
 Part = Annotated[str, typer.Option(help="Of an NPZ file with several: train, valid or test.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Precision = Annotated[
+    str | None, typer.Option(help="exact, fast (float32, on a GPU TF32) or lowest (bfloat16); as fitted if left out.")
+]
 Json = Annotated[bool, typer.Option("--json", help="As JSON, for other programs.")]
 BasePrefix = Annotated[
     str | None, typer.Option(metavar="TEXT", help="Columns TEXT + label hold what another program says of each label.")
@@ -28,6 +55,27 @@ BaseScores = Annotated[Literal["probabilities", "logits"], typer.Option(help="Wh
 
 # Wide enough that nothing is cut or wrapped where no terminal sets a width: a line for each thing, for grep.
 _NO_TERMINAL = 10_000
+
+
+class PlainCommand(TyperCommand):
+    """A command whose help does not say <bool> beside a switch; typer has no setting for it."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types(super().get_params(ctx))
+
+
+class PlainGroup(TyperGroup):
+    """The same of several commands."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types(super().get_params(ctx))
+
+
+def _without_types(parameters: list[Any]) -> list[Any]:
+    for each in parameters:
+        if getattr(each, "is_flag", False):
+            each.metavar = ""
+    return parameters
 
 
 def output() -> Console:
@@ -85,6 +133,41 @@ def show(filled: Table) -> None:
         console.print(line.rstrip(), soft_wrap=True)
 
 
+def is_model(path: Path) -> None:
+    """Refuse a path at which there is no model, before torch is imported."""
+    from energate.persistence import look
+
+    look(path)
+
+
+def opened(data: Path, part: str, delimiter: str | None = None, encoding: str | None = None) -> "Source":
+    """A table, or what is wrong with it, before torch is imported."""
+    from energate.tables import open_table
+
+    with in_flags():
+        return open_table(data, part, delimiter=_character(delimiter), encoding=encoding)
+
+
+def _character(delimiter: str | None) -> str | None:
+    return {"\\t": "\t", "tab": "\t", "space": " "}.get(delimiter, delimiter) if delimiter else delimiter
+
+
+@contextlib.contextmanager
+def in_flags() -> Iterator[None]:
+    """Say of parameters what they are called here: `targets_prefix` is --targets-prefix."""
+    try:
+        yield
+    except InputError as error:
+        text = re.sub(r"`([a-z_]+)`", lambda match: f"--{match[1].replace('_', '-')}", str(error))
+        raise InputError(text) from error
+
+
+def note(notes: Iterable[str]) -> None:
+    """Things worth knowing, a line on stderr for each."""
+    for each in notes:
+        say(f"Note: {each}", "yellow")
+
+
 def split(values: list[str] | None) -> list[str] | None:
     """The values of an option that may be repeated or hold several names between commas; None if it was not given."""
     if values is None:
@@ -93,54 +176,65 @@ def split(values: list[str] | None) -> list[str] | None:
     return [name for name in dict.fromkeys(names) if name]
 
 
+@contextlib.contextmanager
+def ended_by_terminate() -> Iterator[None]:
+    """Let `kill` end the work as Ctrl-C does, so that nothing half-written stays behind."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, stop)
+    except ValueError:  # not in the main thread: whoever runs this handles signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def progress(name: str) -> Iterator[Callable[[int], None]]:
+    """Says how many rows of a file are done, where a terminal shows it."""
+    console = messages()
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    with console.status(f"{name}: reading") as status:
+        yield lambda n_rows: status.update(f"{name}: {n_rows:,} rows")
+
+
 # --- models ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """A model with its columns, and where the base of a refiner is, if not in the model."""
+def loaded(path: Path, device: str, precision: str | None = None) -> "Loaded":
+    """A saved model for tables, in its own precision or in another."""
+    with messages().status(f"{path.name}: loading"):
+        from energate.persistence.loaded import Loaded
 
-    table: "TableModel"
-    base_is: str | None = None
+        found = Loaded.of(path, device)
+        if precision is not None:
+            from energate.views import set_precision
 
-    @classmethod
-    def of(cls, path: Path, device: str) -> "Loaded":
-        """Load a model; a refiner goes without a base that is not in its files, or that only Python may read."""
-        with messages().status(f"{path.name}: loading"):
-            from energate.persistence import load, read_about
-            from energate.views.tabular import TableModel
+            set_precision(found.model, precision)
+        return found
 
-            about = read_about(path)
-            if about.function is not None:
-                raise InputError(
-                    f"{path.name} was fitted with a function of Python, {about.function}, as `units`, which is not in "
-                    "its file: commands cannot use it. Use it from Python, or fit a model with `energate fit --units "
-                    "mean`, covariance or mean-covariance."
-                )
-            if about.base is None:
-                return cls(TableModel(load(path, device), about.columns, path.name))
-            model = load(path, device, base=None)
-        # skops reads types that somebody has looked at; a list of them is no thing to type into a shell.
-        where = "in a part of its file that is read from Python alone" if about.has_base else "not in its file"
-        return cls(TableModel(model, about.columns, path.name), f"a {about.base}, is {where}")
 
-    @property
-    def model(self) -> Any:
-        """The estimator."""
-        return self.table.model
+# --- pictures ----------------------------------------------------------------------------------------------------
 
-    def base(self, command: str, prefix: str | None, kind: str) -> "BaseColumns | None":
-        """Where a table has what the base says; refuses a command that asks a base which is not there."""
-        from energate.views.tabular import BaseColumns
+_PICTURES = (".png", ".pdf", ".svg")
 
-        if prefix is not None:
-            return BaseColumns(prefix, kind)
-        if self.base_is is None:
-            return None
-        instead = "refine" if command == "predict" else command
-        way = f"run `energate {instead}`" if command != instead else "run this again"
-        raise InputError(
-            f"`energate {command}` asks the base of {self.table.name} first; the base, {self.base_is}. Put what it "
-            f"says of each label into columns of DATA, such as p_{self.table.labels()[0]}, and {way} with "
-            "--base-prefix p_."
-        )
+
+def check_picture(path: Path | None) -> None:
+    """Refuse a name that is not that of a picture, before work begins."""
+    if path is not None and path.suffix.lower() not in _PICTURES:
+        raise InputError(f"A picture must be a {', '.join(_PICTURES)} file; got {str(path)!r}.")
+
+
+def save_picture(figure: Any, path: Path) -> None:
+    """Write a figure of matplotlib, whole or not at all."""
+    from energate.files import written_whole
+
+    with written_whole(path) as file:
+        figure.savefig(file, format=path.suffix[1:].lower())

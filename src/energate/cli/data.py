@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from energate.cli._shell import messages, output, plainly, say, split, table
+from energate.cli._shell import Delimiter, Encoding, Na, messages, note, opened, output, plainly, split, table
 from energate.cli._shell import show as show_rows
 from energate.errors import InputError
 
 if TYPE_CHECKING:
     from energate.datasets import Dataset, Saved
+    from energate.tables.reading import Source
 
 app = typer.Typer(help="Data sets: list them, fetch or make them, look at them.", no_args_is_help=True)
 
 _PARTS = ("train", "valid", "test")
 _WIDE = 110
+_MOST_SHOWN = 40  # columns of a table
 _KEPT = "Sets that were finished are kept; the same command does the rest."
 
 _Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Data sets; `energate data list` shows them.")]
@@ -111,10 +113,20 @@ def make(
     """Make data sets by their published rules, with a seed of your own, as NPZ files.
 
     Sets of digits and of photographs take mnist.npz and natural_images20.npz from the folder ENERGATE_DATA names.
+    flowers is a table to begin with: flowers.csv, and new.csv, rows of which the kind is not told.
 
     Example: energate data make rectangles convex --seed 7 --output sets
     """
-    _save(names, folder, seed, "generate", None, overwrite, as_json)
+    from energate.datasets.flowers import NAME, write_flowers
+
+    others = [name for name in split(names) or [] if name != NAME]
+    paths = write_flowers(folder, overwrite) if NAME in (split(names) or []) else []
+    for path in [] if as_json else paths:
+        output().print(f"wrote {path}", soft_wrap=True)
+    if others or not paths:
+        _save(others, folder, seed, "generate", None, overwrite, as_json)
+    elif as_json:
+        typer.echo(json.dumps({"files": [{"name": NAME, "path": str(path)} for path in paths]}))
 
 
 def _save(
@@ -166,8 +178,7 @@ def _load(name: str, seed: int, source: str, cache: Path | None = None) -> "Data
     with messages().status(f"{name}: loading"), warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always", UserWarning)
         data = load_dataset(name, seed, source=source, cache=cache)
-    for note in notes:
-        say(f"Note: {note.message}", "yellow")
+    note(str(each.message) for each in notes)
     return data
 
 
@@ -207,20 +218,25 @@ def show(
     shape: Annotated[
         str | None, typer.Option(metavar="HxW", help="Of your own table: its rows are images of this size.")
     ] = None,
+    na: Na = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
 ) -> None:
     """Draw a contact sheet: images of each class of a data set, drawn at random under the seed.
 
-    Of a table of your own (.csv, .tsv, .parquet, .npz or .arff) it prints what is in it; with --shape it draws, too.
+    Of a table of your own (.csv, .tsv, .jsonl, .parquet, .npz, .arff, or - for standard input) it prints what is in
+    each column, what of it is guessed, and what `energate fit` would take; with --shape it draws, too.
 
     Example: energate data show convex --output convex.png
     """
     if picture is not None and picture.suffix.lower() not in (".png", ".pdf", ".svg"):
         raise InputError(f"A picture must be a .png, .pdf or .svg file; got {str(picture)!r}.")
     options = {"n_rows": rows, "n_columns": columns, "transpose": transpose, "seed": seed}
-    from energate.tables.writing import ENDINGS
+    from energate.tables.text import kind_of
 
-    if Path(name).suffix.lower() in ENDINGS:
-        _show_table(Path(name), target, shape, picture, options)
+    if name == "-" or kind_of(Path(name)):  # no data set has a point in its name
+        own = opened(Path(name), part, delimiter, encoding)
+        _show_table(own, split(na) or [], target, shape, picture, options)
         return
     from energate.datasets import describe_dataset
     from energate.datasets.sheets import CLASS_NAMES
@@ -244,18 +260,56 @@ def show(
 
 
 def _show_table(
-    path: Path, target: str | None, shape: str | None, picture: Path | None, options: dict[str, Any]
+    source: "Source",
+    missing: list[str],
+    target: str | None,
+    shape: str | None,
+    picture: Path | None,
+    options: dict[str, Any],
 ) -> None:
     from energate.datasets import load_table
+    from energate.tables import CellError, learn_columns
+    from energate.tables.learning import describe_columns
+    from energate.tables.values import counted, listed
 
-    if target is None:
-        raise InputError(f"Say which column of {path.name} holds the classes: --target NAME.")
+    path = source.path
     if picture is not None and shape is None:
         raise InputError("A picture of a table needs the size of its images: --shape 28x28, say.")
+    if shape is not None and target is None:
+        raise InputError(f"Say which column of {path.name} holds the classes: --target NAME.")
     size = _parsed(shape) if shape is not None else None
-    X, y, names = load_table(path, target)
-    _summarise(path, X, y, names, target)
+    targets = [] if target is None else source.groups.get(target, [target])
+    absent = [name for name in targets if name not in source.names]
+    if absent:
+        raise InputError(f"There is no column {listed(absent)} in {path.name}; there are {listed(source.names)}.")
+    table_ = source.read()
+    try:
+        columns, notes = learn_columns(
+            table_,
+            task="classify" if targets else "anomaly",
+            targets=targets,
+            drop=source.index,
+            missing=missing,
+            decimal=source.decimal,
+            declared=source.nominal,
+        )
+    except CellError as error:
+        raise source.told(error) from error
+    described = describe_columns(table_, columns, missing)
+    n_all = len(next(iter(table_.values())))
+    output().print(f"{path.name}: {counted(n_all, 'row')}, {counted(len(described), 'column')}", style="bold")
+    rows = table("column", "taken as", "missing", "values", right=("missing",))
+    for each in described[:_MOST_SHOWN]:
+        rows.add_row(each.name, each.kind, f"{each.n_missing:,}" if each.n_missing else "", each.values)
+    show_rows(rows)
+    if len(described) > _MOST_SHOWN:
+        output().print(f"and {counted(len(described) - _MOST_SHOWN, 'column')} more")
+    if columns.inputs:
+        output().print(f"energate fit would take {counted(len(columns.inputs), 'column')}.")
+    note([*source.told_notes(), *notes])
     if size is not None:
+        assert target is not None
+        X, y, _ = load_table(path, target)
         caption = f"{size[0]} x {size[1]} pixels"
         _draw(picture or Path(f"{path.stem}.png"), X, y, size, title=path.name, caption=caption, **options)
 
@@ -265,36 +319,6 @@ def _parsed(shape: str) -> tuple[int, int]:
     if match is None:
         raise InputError(f"--shape must be height x width, such as 28x28; got {shape!r}.")
     return int(match[1]), int(match[2])
-
-
-def _summarise(path: Path, X: Any, y: Any, names: list[str], target: str) -> None:
-    import numpy as np
-
-    missing = np.isnan(X).sum(0)
-    rows = table("", "")
-    rows.add_row("rows", f"{len(X):,}")
-    rows.add_row("columns", f"{X.shape[1]:,}: {_some(names)}")
-    rows.add_row("target", f"{target}: {_about_target(y)}")
-    found = [f"{name} {count:,}" for name, count in zip(names, missing.tolist(), strict=True) if count]
-    rows.add_row("missing", f"{missing.sum():,}" + (f": {_some(found)}" if found else ""))
-    output().print(str(path), style="bold")
-    show_rows(rows)
-
-
-def _about_target(y: Any) -> str:
-    import numpy as np
-
-    if y.ndim > 1:
-        return f"{y.shape[1]} labels for each row"
-    values, counts = np.unique(y, return_counts=True)
-    if y.dtype.kind == "f" and (values != np.round(values)).any():
-        return f"numbers from {values[0]:g} to {values[-1]:g}, no classes"
-    classes = [f"{value} ({count:,})" for value, count in zip(values.tolist(), counts.tolist(), strict=True)]
-    return f"{len(classes)} classes: {_some(classes)}"
-
-
-def _some(words: list[str], n_most: int = 10) -> str:
-    return ", ".join(words[:n_most]) + (f" and {len(words) - n_most:,} more" if len(words) > n_most else "")
 
 
 def _draw(picture: Path, X: Any, y: Any, shape: tuple[int, int], **options: Any) -> None:

@@ -12,23 +12,25 @@ from energate.cli._shell import (
     Data,
     Device,
     Json,
-    Loaded,
     Model,
     Part,
+    check_picture,
+    is_model,
+    loaded,
     messages,
+    opened,
     output,
     plainly,
+    save_picture,
     say,
     show,
     table,
 )
-from energate.errors import InputError
 
 if TYPE_CHECKING:
-    from energate.views.accounts import Account
     from energate.views.checking import Checked
+    from energate.views.meaning import Meaning
 
-_PICTURES = (".png", ".pdf", ".svg")
 _MOST_SHOWN = 12  # auto-encoders in a table; of more the worst
 
 
@@ -54,12 +56,18 @@ def check(
 
     Example: energate check flowers.zip
     """
+    is_model(model)
+    source = None if data is None else opened(data, part)
     from energate.views import check as measure
 
-    loaded = Loaded.of(model, device)
-    X = None if data is None else loaded.table.some_rows(data, part, rows, seed)
-    with messages().status(f"{model.name}: measuring"):
-        found = measure(loaded.model, X, n_rows=rows, seed=seed)
+    known = loaded(model, device)
+    X = None if source is None else known.table.some_rows(source, part, rows, seed)
+    with messages().status(f"{model.name}: measuring") as status:
+
+        def tell(name: str) -> None:
+            status.update(f"{model.name}: measuring {name}")
+
+        found = measure(known.model, X, n_rows=rows, seed=seed, tell=tell)
     if as_json:
         typer.echo(json.dumps(_as_json(found), indent=2))
     else:
@@ -120,6 +128,15 @@ def explain(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Also draw it: a .png, .pdf or .svg file.")
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Columns to show of those that reconstruction changes.")] = 5,
+    why: Annotated[
+        bool, typer.Option("--why", help="Which columns did it: what each adds to the energy, above the middle.")
+    ] = False,
+    change: Annotated[
+        bool, typer.Option("--change", help="What would make the row normal, or of another class: see --to.")
+    ] = False,
+    to: Annotated[
+        str | None, typer.Option(metavar="CLASS", help="The class for --change; the second-best if left out.")
+    ] = None,
     base_prefix: BasePrefix = None,
     base_scores: BaseScores = "probabilities",
     part: Part = "test",
@@ -130,24 +147,32 @@ def explain(
 
     A classifier shows the energy and probability of each class, and which columns the auto-encoder of the class would
     change most, in spreads of the column: far from what the class knows.  An anomaly model shows its score likewise, a
-    refiner the labels before and after.  Rows that are images are drawn as such.
+    refiner the labels before and after.  Rows that are images are drawn as such.  Where the rows of DATA show that
+    reconstructions of this model mean little, a line says so.
 
     Example: energate explain flowers.zip new.csv --row 3 -o why.png
     """
+    check_picture(picture)
+    is_model(model)
+    source = opened(data, part)
+    from energate.questions.telling import changes, reasons
     from energate.views import account_of, check_explainable
 
-    if picture is not None and picture.suffix.lower() not in _PICTURES:
-        raise InputError(f"A picture must be a {', '.join(_PICTURES)} file; got {str(picture)!r}.")
-    loaded = Loaded.of(model, device)
-    check_explainable(loaded.model, scores=base_prefix is not None)
-    base = loaded.base("explain", base_prefix, base_scores)
-    x, scores, taken = loaded.table.one_row(data, part, row, base)
-    account = account_of(loaded.model, x, loaded.table.columns, taken.feature_names, scores)
-    where = f"{data.name}, row {row}"
+    known = loaded(model, device)
+    check_explainable(known.model, scores=base_prefix is not None)
+    base = known.base("explain", base_prefix, base_scores)
+    x, scores, taken = known.table.one_row(source, part, row, base)
+    account = account_of(known.model, x, known.table.columns, taken.feature_names, scores)
+    where, meaning = f"{data.name}, row {row}", known.table.meaning(source, part)
     if picture is not None:
-        _draw(account, picture, where)
+        with messages().status("drawing"):
+            save_picture(account.draw(where), picture)
+    names = list(taken.feature_names)
+    more: dict[str, Any] = {"why": reasons(known.model, x, names, top)} if why else {}
+    more |= {"change": changes(known.model, x, names, to)} if change else {}
     if as_json:
-        typer.echo(json.dumps({"data": str(data), "row": row, **account.to_json(top)}, indent=2))
+        told = {**account.to_json(top), **more, **_told(meaning)}
+        typer.echo(json.dumps({"data": str(data), "row": row, **told}, indent=2))
         return
     output().print(f"{where}: {account.headline()}")
     for lines in account.lines(top):
@@ -155,18 +180,34 @@ def explain(
         for cells in lines.rows:
             filled.add_row(*cells)
         show(filled)
+    _show_more(more)
+    if meaning is not None and meaning.warning is not None:
+        say(f"Note: {meaning.warning}", "yellow")
     for line in (account.footnote(), "" if picture is None else f"wrote {picture}"):
         if line:
             output().print(line, soft_wrap=True)
 
 
-def _draw(account: "Account", picture: Path, title: str) -> None:
-    from energate.files import written_whole
+def _show_more(more: dict[str, Any]) -> None:
+    """The answers of --why and --change."""
+    if "why" in more:
+        found = more["why"]
+        output().print(f"why: energy {found['total']:+.4g} above that of the middle row", soft_wrap=True)
+        lines = table("column", "value", "adds", right=("value", "adds"))
+        for each in found["columns"]:
+            lines.add_row(each["column"], each["value"], f"{each['adds']:+.4g}")
+        show(lines)
+    if "change" in more:
+        found = more["change"]
+        output().print(f"to become {found['to']}: {'change' if found['found'] else 'nothing found'}", soft_wrap=True)
+        lines = table("column", "from", "to", right=("from", "to"))
+        for each in found["columns"]:
+            lines.add_row(each["column"], each["from"], each["to"])
+        show(lines)
 
-    with messages().status("drawing"):
-        figure = account.draw(title)
-        with written_whole(picture) as file:
-            figure.savefig(file, format=picture.suffix[1:].lower())
+
+def _told(meaning: "Meaning | None") -> dict[str, Any]:
+    return {"explanations": None if meaning is None else meaning.to_json()}
 
 
 # --- export ------------------------------------------------------------------------------------------------------
@@ -186,11 +227,12 @@ def export(
 
     Example: energate export flowers.zip --onnx flowers.onnx
     """
+    is_model(model)
     from energate.export import export_onnx
 
-    loaded = Loaded.of(model, "cpu")
+    known = loaded(model, "cpu")
     with messages().status(f"{model.name}: exporting"):
-        made = export_onnx(loaded.model, onnx, double=double, columns=loaded.table.columns)
+        made = export_onnx(known.model, onnx, double=double, columns=known.table.columns)
     if as_json:
         found = {
             "output": str(made.path),

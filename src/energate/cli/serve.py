@@ -1,13 +1,17 @@
 """`energate serve`: a saved model behind HTTP, with a page to try it."""
 
 import json
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from energate.cli._shell import Device, Loaded, messages, output, plainly, say
+from energate.cli._shell import Device, Precision, is_model, loaded, messages, output, plainly, say
 from energate.errors import require
+
+if TYPE_CHECKING:
+    from energate.serving import Served, Settings
 
 
 @plainly("The server had not started yet.")
@@ -24,7 +28,9 @@ def serve(
     max_rows: Annotated[int, typer.Option(min=1, help="Rows in a request, and in a batch.")] = 10_000,
     max_bytes: Annotated[int, typer.Option(min=1, help="Bytes in a request.")] = 16 * 2**20,
     device: Device = "auto",
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads that compute.")] = 1,
+    precision: Precision = None,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads that compute, in each process.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that answer; each loads the model.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Say where it listens as JSON, for other programs.")] = False,
 ) -> None:
     """Serve a saved model over HTTP: a page at /, JSON at /predict, /score, /explain, ..., a reference at /docs.
@@ -34,17 +40,16 @@ def serve(
 
     Example: energate serve flowers.zip --port 8080
     """
+    if model is not None:
+        is_model(model)
     require("uvicorn", "serve")
     with messages().status("loading"):
-        import torch
-
         from energate import serving
 
-        torch.set_num_threads(threads)
         path = serving.digits_model() if model is None else model
         settings = serving.Settings(max_rows, max_bytes, api_key)
-    loaded = Loaded.of(path, device)
-    served = serving.serve_model(loaded.model, loaded.table.columns, serving.examples_beside(path), settings)
+    load = partial(_load, path, device, precision, threads, settings)
+    served = load()
     listening = serving.open_socket(host, port)
     if api_key is None and not serving.is_local(listening):
         say("Warning: whoever reaches this machine can use the model. ENERGATE_API_KEY=... asks for a key.", "yellow")
@@ -56,4 +61,18 @@ def serve(
         typer.echo(json.dumps({"url": where, "model": str(path), "estimator": kind}))
     else:
         output().print(f"{path} ({kind}) at {where}, until Ctrl-C", soft_wrap=True)
-    serving.serve(served, settings, listening)
+    if workers == 1:
+        serving.serve(served, settings, listening)
+    else:
+        serving.serve_in_processes(load, settings, listening, workers)
+
+
+def _load(path: Path, device: str, precision: str | None, threads: int, settings: "Settings") -> "Served":
+    """What is served, in this process or in one of its own."""
+    import torch
+
+    from energate import serving
+
+    torch.set_num_threads(threads)
+    known, examples = loaded(path, device, precision), serving.examples_beside(path)
+    return serving.serve_model(known.model, known.table.columns, examples, settings, path.name)

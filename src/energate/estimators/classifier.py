@@ -1,7 +1,7 @@
 """`EnergyClassifier`: classes with exact energies, on a trunk, of rows, or each its own (AES, cAES, mcAES)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,12 +14,12 @@ from torch import Tensor
 from energate.errors import InputError
 from energate.estimators import edge
 from energate.estimators.cells import Cells, cells_of_older
+from energate.estimators.completing import Seen, complete_rows, conditional
 from energate.estimators.edge import (
     TABLE_SCALINGS,
     Array,
     Estimator,
     Examples,
-    LikingMixin,
     Scaler,
     UnitsBuilder,
     in_chunks,
@@ -27,8 +27,12 @@ from energate.estimators.edge import (
 from energate.estimators.frames import FROM_DTYPE, CellsMixin
 from energate.estimators.kind import Round
 from energate.estimators.kinds import kind_of
+from energate.estimators.liking import LikingMixin, any_class, no_class_calibrated, not_calibrated
 from energate.estimators.progress import reporting, with_callbacks
 from energate.estimators.threads import threads_for
+from energate.kernels import computing
+from energate.memory import MemoryUnits
+from energate.tables.streams import StreamedRows
 from energate.training import History
 from energate.training.classes import FINE_TUNE_SCALE, ClassEnergies, LabelledRows, Likeliest
 
@@ -104,8 +108,8 @@ class EnergyClassifier(
         fewer than 25 columns less).  Of the other kinds, a sequence trains one member for each number, all in one
         program, and lets them count by the likelihood of the rows held out: an ensemble whose energy is exact again;
         ``"auto"`` is 0, 0, 0.03 and 0.1, where with up to 8 columns the second starts with sharp mean units and learns
-        faster; 0.1 alone for more than 2,000 columns or where rows times columns times classes are more than 2 million;
-        0 alone for a function as ``units``.
+        faster; 0.1 and 0 where rows times columns times classes are more than 2 million; 0.1 alone for more than 2,000
+        columns; 0 alone for a function as ``units``.
     optimizer, learning_rate, fine_tune_learning_rate, weight_decay, batch_size : how `energate.minimise` steps; a trunk
         by AdamW, with ``learning_rate``.  Learning rates, decay and noise levels of the other kinds may be sequences,
         too, of one number for each member.
@@ -117,6 +121,9 @@ class EnergyClassifier(
     learn_scale, start_scale : not for a trunk: also calibrate a scale for the energies of each part (mean, covariance),
         on the rows held out, and fine-tune from the small scale ``start_scale`` (None: from the calibrated one).
         ``learn_scale=False`` keeps the scale 1; use a lower ``fine_tune_learning_rate`` then.
+    explainable : of the paper's kinds, to keep auto-encoders that reconstruct after fine-tuning, too: where it is left
+        to rules, one member with a ``generative_weight`` of 10 and noise of 0.6; and fine-tuning from the calibrated
+        scales.  It costs accuracy.  A trunk and a memory denoise anyway.
     class_weight : None, ``"balanced"``, or a dictionary.
     warm_start : let `fit` go on from the weights of the last call; a memory begins anew.
     device : ``"auto"``, ``"cpu"``, ``"cuda"``.
@@ -134,6 +141,8 @@ class EnergyClassifier(
     skip_ : what of every column of ``model_`` a trunk's reconstructions keep; empty for other kinds.
     n_units_ : the rows or centres of the largest class of a memory; None for other kinds.
     liking_ : sorted `score_samples` of the rows that were held out, or left out in turn, or else of all rows.
+    calibration_energies_, calibration_log_p_ : of the rows given to `conformalize`: sorted `score_samples`, and
+        log-probabilities of their classes, by class; empty before.
     n_rounds_ : calls of `partial_fit`.
     history_ : `energate.training.History` of the stages ``"pretrain"``, where there is one, and
         ``"fine-tune"``; empty for a memory.
@@ -142,14 +151,17 @@ class EnergyClassifier(
     _ADDED = {  # noqa: RUF012  by schema
         2: ("fine_tune_noise_level", "optimizer", "start_scale", "validate_every"),
         3: ("categorical_features", "n_members", "breadth", "depth"),
+        6: ("explainable",),
     }
     # what is saved beside the model, and what of it older files lack
     _FITTED = (
         "classes_", "cells_", "scaler_", "generative_weights_", "breadth_", "skip_", "n_units_", "liking_", "n_rounds_",
+        "calibration_energies_", "calibration_log_p_",
     )  # fmt: skip
     _FITTED_LATER = {  # noqa: RUF012  by schema
         3: {"cells_": cells_of_older, "breadth_": _no_breadth},
         4: {"skip_": _no_skip, "n_units_": _no_memory},
+        6: {"calibration_energies_": not_calibrated, "calibration_log_p_": no_class_calibrated},
     }
 
     units: str | UnitsBuilder = "trunk"
@@ -180,6 +192,7 @@ class EnergyClassifier(
     validate_every: int = 1
     learn_scale: bool = True
     start_scale: float | None = FINE_TUNE_SCALE
+    explainable: bool = False
     class_weight: Any = None
     warm_start: bool = False
 
@@ -193,8 +206,17 @@ class EnergyClassifier(
 
         ``X_valid`` and ``y_valid`` are rows to choose epochs and to calibrate on, in place of held-out ones.
         """
-        self._train(*self._prepare(X, y, sample_weight, X_valid, y_valid, kind_of(self.units).least_valid))
+        prepared = self._prepare(X, y, sample_weight, X_valid, y_valid, kind_of(self.units).least_valid)
+        self._train(self._streamed(X, prepared[0]), *prepared[1:])
         return self
+
+    def _streamed(self, X: Any, train: LabelledRows) -> LabelledRows:
+        """The rows to train on, with the way to others where ``X`` are some of more."""
+        if not isinstance(X, StreamedRows):
+            return train
+        if len(train.v) != len(X.matrix) or kind_of(self.units).remembers:
+            raise InputError("Rows of a stream need `X_valid`, no weights of 0, and units that are trained.")
+        return replace(train, refill=lambda epoch: torch.as_tensor(self._scaled(X.refill(epoch))), times=X.times)
 
     def _prepare(
         self,
@@ -279,7 +301,8 @@ class EnergyClassifier(
         """All of the training; ``epochs`` come from `partial_fit`."""
         kind = kind_of(self.units)
         n_epochs = kind.n_epochs(self, train, epochs)
-        with threads_for(train.v.numel()), reporting(self, n_epochs, train.v, train.labels) as report:
+        products = computing(self.precision, train.v.device)
+        with threads_for(train.v.numel()), products, reporting(self, n_epochs, train.v, train.labels) as report:
             self.model_.float()
             self.history_: dict[str, History]
             self.history_, liked = kind.train(self, Round(train, valid, seed, epochs, report))
@@ -287,8 +310,9 @@ class EnergyClassifier(
 
     def _settle(self, liked: Tensor) -> None:
         """What is done once the weights are final; ``liked`` are energies of rows held out, or else trained on."""
-        self.liking_ = np.sort(edge.any_class(liked))
-        edge.settle(self.model_)
+        self._forget_calibration()
+        self.liking_ = np.sort(any_class(liked))
+        edge.settle(self.model_, self.precision)
 
     # --- scoring -----------------------------------------------------------------------------------
 
@@ -299,7 +323,7 @@ class EnergyClassifier(
         # With sigmoid outputs the energy ends at 0 and 1.
         ends = self.model_.autoencoders[0].visible.name == "sigmoid"
         inside = (lambda v: score(v.clamp(0, 1))) if ends else score
-        return in_chunks(X, self._scaled, self.model_.B, inside)
+        return in_chunks(X, self._scaled, self.model_.B, inside, self.precision)
 
     def _logits(self, X: Any) -> Array:
         return self._score(X, ClassEnergies.logits)
@@ -320,9 +344,7 @@ class EnergyClassifier(
 
     def predict_log_proba(self, X: Any) -> Array:
         """Log-probabilities of the classes: (n, K)."""
-        logits = self._logits(X)
-        logits = logits - logits.max(axis=1, keepdims=True)
-        return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        return edge.log_softmax(self._logits(X))
 
     def predict_proba(self, X: Any) -> Array:
         """Probabilities of the classes: (n, K)."""
@@ -338,6 +360,29 @@ class EnergyClassifier(
     def transform(self, X: Any) -> Array:
         """Hidden units of all classes, side by side: (n, K * M)."""
         return self._score(X, ClassEnergies.encode)
+
+    def complete(self, X: Any) -> Array:
+        """Rows whose missing cells (NaN) are filled by the energy of all classes: (n, d), categories as their keys.
+
+        By memories the conditional mean of their rows; by other units what the field leads to from the medians, and the
+        categories that are liked most.  `score_samples` never falls below that with the medians in the holes.
+        """
+        rows, model = self._cells(X), self.model_
+        ends = model.autoencoders[0].visible.name == "sigmoid"
+
+        def energy(v: Tensor) -> Tensor:
+            return torch.logsumexp(model.energies(v.to(model.B)).double(), 1).cpu()
+
+        def means(v: Tensor, free: Tensor, some: slice) -> Tensor:  # noqa: ARG001
+            units = model.autoencoders[0].groups[0]
+            assert isinstance(units, MemoryUnits)
+            found, log_sums = conditional(units, v.to(model.B), free.to(model.B.device))
+            sure = model.beta[0, 0] * units.temperatures[:, :1] * log_sums  # (K, n)
+            p = torch.softmax(sure + model.B[0].unsqueeze(1), 0)  # of the classes, given the cells that are there
+            return (p.unsqueeze(2) * found).sum(0).detach().double().cpu()
+
+        seen = Seen(self.cells_, self.scaler_, np.nan_to_num(self.cells_.fill), ends)
+        return complete_rows(rows, seen, energy, means if kind_of(self.units).remembers else None)
 
     @property
     def _n_features_out(self) -> int:

@@ -1,12 +1,11 @@
 """The edge between scikit-learn and torch: what estimators are given, checked, and rows that go through in chunks."""
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 
 from energate.errors import InputError
 from energate.estimators.progress import CallbackSupportMixin
+from energate.kernels import kind_of_products, scoring
 from energate.training import NOISE
 from energate.training.classes import LabelledRows
 from energate.units import CovarianceUnits, HiddenUnits, MeanUnits
@@ -69,11 +69,16 @@ class Estimator(CallbackSupportMixin, FittedMixin, BaseEstimator):  # type: igno
     Parameters
     ----------
     device : ``"auto"``, ``"cpu"``, ``"cuda"``.
+    precision : of products of matrices: ``"exact"``, ``"fast"`` (float32 on a CPU, TF32 on a GPU) or ``"lowest"``
+        (bfloat16, with sums in float32); `energate.set_precision` changes it of a fitted model.
     random_state : an integer makes results repeatable.
     verbose : 1 prints a line per epoch.
     """
 
+    _ADDED: ClassVar[dict[int, tuple[str, ...]]] = {6: ("precision",)}  # by schema
+
     device: str = "auto"
+    precision: str = "exact"
     random_state: Any = None
     verbose: int = 0
 
@@ -92,29 +97,10 @@ class LabelsMixin(ClassifierMixin):  # type: ignore[misc]
         return tags
 
 
-class LikingMixin(ABC):
-    """A classifier whose classes have energies: how much any of them likes a row, and which rows none likes."""
-
-    liking_: Array  # sorted `score_samples` of the rows that were held out, or else trained on
-
-    @abstractmethod
-    def energies(self, X: Any) -> Array:
-        """How much each class likes each row, calibrated: (n, K), higher is better; no term is left out."""
-
-    def score_samples(self, X: Any) -> Array:
-        """How much any class likes each row: log-sum-exp over classes of the calibrated energies, higher is better."""
-        return any_class(torch.as_tensor(self.energies(X)))
-
-    def rejects(self, X: Any, rate: float = 0.01) -> NDArray[np.bool_]:
-        """Rows that no class likes: below all but ``rate`` of the rows that `fit` held out (or else trained on)."""
-        if not 0 < rate < 1:
-            raise InputError(f"`rate` must be above 0 and below 1; got {rate}.")
-        return self.score_samples(X) < np.quantile(self.liking_, rate)
-
-
-def any_class(energies: Tensor) -> Array:
-    """How much any class likes each row: (N, K) -> (N,)."""
-    return torch.logsumexp(energies.detach().double(), 1).cpu().numpy()
+def log_softmax(logits: Array) -> Array:
+    """Log-probabilities of classes, (n, K); scipy's asks many questions first, which single rows notice."""
+    logits = logits - logits.max(axis=1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
 
 
 @dataclass(frozen=True)
@@ -492,7 +478,11 @@ def furthest(dtype: torch.dtype) -> float:
 
 
 def in_one_pass(
-    X: Array, scaler: Callable[[Array], Array], like: Tensor, compute: Callable[[Tensor], dict[str, Tensor]]
+    X: Array,
+    scaler: Callable[[Array], Array],
+    like: Tensor,
+    compute: Callable[[Tensor], dict[str, Tensor]],
+    precision: str = "exact",
 ) -> dict[str, Array]:
     """Scale rows, move them to where ``like`` is, compute without gradients, and bring the results (n, ...) back.
 
@@ -500,19 +490,30 @@ def in_one_pass(
     that are infinite say nothing about classes.
     """
     found, most = [], furthest(like.dtype)
-    with torch.no_grad():
+    with scoring(precision, like.device):
         for start in range(0, len(X), ROWS_PER_CHUNK):
             rows = torch.as_tensor(scaler(X[start : start + ROWS_PER_CHUNK])).clamp(-most, most)
             found.append({name: values.double().cpu().numpy() for name, values in compute(rows.to(like)).items()})
     return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
 
 
-def in_chunks(X: Array, scaler: Callable[[Array], Array], like: Tensor, score: Callable[[Tensor], Tensor]) -> Array:
+def in_chunks(
+    X: Array,
+    scaler: Callable[[Array], Array],
+    like: Tensor,
+    score: Callable[[Tensor], Tensor],
+    precision: str = "exact",
+) -> Array:
     """The same of a single result."""
-    return in_one_pass(X, scaler, like, lambda v: {"": score(v)})[""]
+    return in_one_pass(X, scaler, like, lambda v: {"": score(v)}, precision)[""]
 
 
-def settle(module: nn.Module) -> None:
-    """Make a trained module ready for scoring: on the CPU in double, so that scores do not depend on other rows."""
-    if next(module.parameters()).device.type == "cpu":
+def settle(module: nn.Module, precision: str = "exact") -> None:
+    """Make a trained module ready for scoring: on the CPU in double, so that scores do not depend on other rows.
+
+    In a lower precision it is in float32 everywhere.
+    """
+    if kind_of_products(precision) is not None:
+        module.float()
+    elif next(module.parameters()).device.type == "cpu":
         module.double()

@@ -1,9 +1,8 @@
-"""Images from the energy of all classes together: pixels filled in, and whole images drawn.
+"""Images from the energy F of all classes together: pixels filled in, and whole images drawn.
 
-Both start far from any image and come near in stages, of noise levels that fall.  In each the auto-encoder restores the
-image from noise of that level, as it has learnt to, and noise of the next level is added; known pixels have the noise
-of the stage while the field is asked, and their own values again afterwards.  What is filled in then goes uphill in
-energy, by steps that never lower it.
+Missing pixels are filled in by ascent: F given the known pixels is largest near their mean.  Draws start from noise and
+come near in stages, of levels that fall.  In each the auto-encoder restores the image from noise of that level, as it
+has learnt to, and noise of the next level is added.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,8 +14,8 @@ from torch import Tensor
 from energate.autoencoder import Autoencoder
 from energate.dynamics import trajectory
 
-#: the auto-encoder of all classes, told a noise level if the network is; None: as rows are scored
-Together = Callable[[float | None], Autoencoder]
+#: rows (N, D) without their noise, which has the given level where pixels are unknown (N, D)
+Restore = Callable[[Tensor, float, Tensor], Tensor]
 
 
 def falling(low: float, high: float, n_levels: int) -> list[float]:
@@ -26,19 +25,18 @@ def falling(low: float, high: float, n_levels: int) -> list[float]:
 
 @torch.no_grad()
 def anneal(
-    together: Together,
+    restore: Restore,
     v: Tensor,
     unknown: Tensor,
     levels: Sequence[float],
     generator: torch.Generator,
     shared: bool = False,
+    tell: Callable[[Tensor], object] | None = None,
 ) -> Tensor:
-    """Rows v (N, D) with pixels anew where ``unknown``, from noise of falling levels; without levels as they are.
+    """Rows v (N, D) with pixels anew where ``unknown``, from noise of falling levels.
 
-    With ``shared`` noise no row depends on the others.
+    With ``shared`` noise no row depends on the others.  ``tell`` is told the rows after each stage.
     """
-    if not levels:
-        return v
     shape = (1, v.shape[1]) if shared else v.shape
 
     def noise(level: float) -> Tensor:
@@ -46,32 +44,27 @@ def anneal(
 
     v = torch.where(unknown, v + noise(levels[0]), v)
     for level, following in pairwise([*levels, 0.0]):
-        restored = together(level).preoutput(torch.where(unknown, v, v + noise(level)))[0]  # (N, D)
-        v = torch.where(unknown, restored + noise(following), v)
+        v = torch.where(unknown, restore(v, level, unknown) + noise(following), v)
+        if tell is not None:
+            tell(v)
     return v
 
 
 @torch.no_grad()
 def fill_in(
-    together: Together,
+    model: Autoencoder,
     start: Tensor,
     unknown: Tensor,
-    levels: Sequence[float],
+    said: Tensor | None,
     n_steps: int,
-    generator: torch.Generator,
+    tell: Callable[[Tensor], object] | None = None,
 ) -> Tensor:
-    """Rows (N, D) with other values where ``unknown``, which the energy likes: never less than those of ``start``.
+    """Rows (N, D) after some steps of ascent where ``unknown``: the energy, perhaps of what is said, never falls.
 
-    ``n_steps`` of ascent, at most, follow the stages of `anneal`.
+    ``tell`` is told the rows after each step.
     """
-    energy = together(None)
-
-    def climb(v: Tensor, free: Tensor) -> tuple[Tensor, Tensor]:
-        walk = trajectory(energy, v, step="backtrack", max_steps=n_steps, free=free)
-        return walk.points[0], walk.energies[-1, 0]
-
-    found, liked = climb(anneal(together, start, unknown, levels, generator, shared=True), unknown)
-    worse = (~(liked >= energy.energy(start)[0])).nonzero().squeeze(1)
-    if len(worse):
-        found[worse] = climb(start[worse], unknown[worse])[0]
-    return torch.where(unknown, found, start)
+    walk = trajectory(model, start, said, step="backtrack", max_steps=n_steps, free=unknown, keep_path=tell is not None)
+    if tell is not None and walk.path is not None:
+        for points in walk.path[1:]:
+            tell(torch.where(unknown, points[0], start))
+    return torch.where(unknown, walk.points[0], start)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.utils import Tags, check_array, check_X_y
+from sklearn.utils import Tags, _safe_indexing, check_array, check_X_y
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from energate.errors import InputError
 from energate.estimators.cells import Cells, Flags
 from energate.estimators.edge import Array, Scaler
-from energate.tables import CategoryColumn, CellError, CodedRows
+from energate.tables import CellError, CodedRows
 from energate.tables.values import (
     categories_of,
     columns_of,
@@ -64,6 +64,13 @@ class CellsMixin:
         return self.scaler_(self.cells_.expand(X))
 
 
+def take(X: Any, rows: Any) -> Any:
+    """Some rows of an array, a list, a frame, or `CodedRows`."""
+    if isinstance(X, CodedRows):
+        return CodedRows(X.matrix[rows], X.columns)
+    return _safe_indexing(X, rows)
+
+
 def read_rows(estimator: Any, X: Any) -> Array:
     """Rows as numbers, (n, d), with NaN where a cell is missing, and keys for categories."""
     return _checked(estimator, X, None)[0]
@@ -74,8 +81,8 @@ def _checked(estimator: Any, X: Any, y: Any) -> tuple[Array, Any]:
     cells: Cells = estimator.cells_
     if isinstance(X, CodedRows):
         known = vars(estimator).get("feature_names_in_", ())
-        if list(known) != X.columns.names:
-            raise InputError(f"The columns must be those of `fit`, {listed(known)}; got {listed(X.columns.names)}.")
+        if list(known) != (names := X.columns.feature_names):
+            raise InputError(f"The columns must be those of `fit`, {listed(known)}; got {listed(names)}.")
         rows, y = _validated(X.matrix, y, estimator)
     else:
         table = _Table.of(X, bool(cells.categories))
@@ -96,8 +103,8 @@ def _learned(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Array,
     """Rows, read, y, and what the rows of weight above 0 say of the columns."""
     if isinstance(X, CodedRows):
         rows, y = validate_data(estimator, X.matrix, y, **_HOW)
-        estimator.feature_names_in_ = np.array(X.columns.names, dtype=object)
-        given = {i: column.words for i, column in enumerate(X.columns.inputs) if isinstance(column, CategoryColumn)}
+        estimator.feature_names_in_ = np.array(X.columns.feature_names, dtype=object)
+        given = {i: found for i, found in enumerate(X.columns.words) if found is not None}
         return rows, y, _found(rows, given, _used(sample_weight, rows))
     asked = estimator.categorical_features
     table = _Table.of(X, asked is not None and not _is_from_dtype(asked))

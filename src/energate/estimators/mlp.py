@@ -20,6 +20,7 @@ from energate.estimators import edge
 from energate.estimators.edge import SCALINGS, Array, Estimator, LabelsMixin, in_chunks
 from energate.estimators.progress import reporting, with_callbacks
 from energate.estimators.threads import threads_for
+from energate.kernels import computing
 from energate.training import Batches, History, Stage, corrupt, row_batches
 
 Targets = NDArray[np.float32]  # (n, L) of 0 and 1; for classes one 1 in each row
@@ -251,15 +252,16 @@ class LabelMLP(LabelsMixin, Estimator):
         how = self.learning_rate, self.weight_decay, "adamw", "cosine", self.n_iter_no_change
         stage = Stage("train", epochs, *how)
         batches = member_batches(self.n_members, len(rows), self.batch_size, seed, device)
-        with threads_for(train[0].size), reporting(self, epochs, *train) as report:
+        products = computing(self.precision, device)
+        with threads_for(train[0].size), products, reporting(self, epochs, *train) as report:
             self.history_: History = stage.run(loss, groups, batches, validate, report, [noise])
-        edge.settle(networks)
+        edge.settle(networks, self.precision)
 
     # --- scoring -----------------------------------------------------------------------------------
 
     def _logits(self, X: Any) -> Array:
         X = self._checked(X)
-        return in_chunks(X, self.scaler_, self.model_.output.b, lambda v: self.model_(v).mean(0))
+        return in_chunks(X, self.scaler_, self.model_.output.b, lambda v: self.model_(v).mean(0), self.precision)
 
     def decision_function(self, X: Any) -> Array:
         """The mean logits: (n, L).  For two classes that of the second less that of the first, (n,)."""

@@ -102,8 +102,8 @@ class NetworkClassifier(ClassifierMixin, Estimator, ABC):  # type: ignore[misc]
         """The longest gradient of a step; None: any."""
         return None
 
-    def _keep(self, network: Network, rows: Tensor) -> None:
-        """What else a subclass keeps of the trained network, from the rows held out, or else trained on: nothing."""
+    def _keep(self, network: Network, train: LabelledRows, valid: LabelledRows | None) -> None:
+        """What else a subclass finds of the trained network, from the rows trained on and held out: nothing."""
 
     # --- fitting -----------------------------------------------------------------------------------
 
@@ -122,8 +122,8 @@ class NetworkClassifier(ClassifierMixin, Estimator, ABC):  # type: ignore[misc]
         with reporting(self, n_epochs, X, y) as report:
             network = self._start(train.v, len(self.classes_), given.seed, report)
             self._train(network, train, valid, given.seed, report)
-        edge.settle(network)
-        self._keep(network, (valid or train).v)
+        edge.settle(network, self.precision)
+        self._keep(network, train, valid)
         self.model_ = network
         return self
 
@@ -165,7 +165,7 @@ class NetworkClassifier(ClassifierMixin, Estimator, ABC):  # type: ignore[misc]
 
     def _logits(self, X: Any) -> Array:
         X = self._checked(self._flat(X))
-        return in_chunks(X, self.scaler_, next(self.model_.parameters()), self.model_)
+        return in_chunks(X, self.scaler_, next(self.model_.parameters()), self.model_, self.precision)
 
     def decision_function(self, X: Any) -> Array:
         """The logits (n, K); for two classes that of the second less that of the first, (n,)."""

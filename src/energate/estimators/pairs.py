@@ -15,6 +15,7 @@ from energate.autoencoder import Autoencoder
 from energate.errors import InputError
 from energate.estimators import edge
 from energate.estimators.edge import SCALINGS, Array, Estimator, Scaler, in_chunks
+from energate.estimators.liking import PairedMixin, not_calibrated
 from energate.estimators.progress import with_callbacks
 from energate.estimators.scorer import Denoised, train_denoising
 from energate.training import History, corrupt
@@ -52,7 +53,7 @@ def _is_fitted(estimator: Any) -> bool:
 
 
 @dataclass(eq=False, repr=False)
-class PairScorer(Estimator):
+class PairScorer(PairedMixin, Estimator):
     """Scores pairs of rows by how well y goes with x, and finds and applies the transformation between them.
 
     A gated auto-encoder learns to restore noisy pairs; its hidden units see products of x and y only, and so encode
@@ -85,7 +86,8 @@ class PairScorer(Estimator):
     history_ : `energate.training.History`.
     """
 
-    _FITTED = ("n_targets_in_", "scaler_x_", "scaler_y_")  # what is saved beside the model
+    _FITTED = ("n_targets_in_", "scaler_x_", "scaler_y_", "calibration_energies_")  # what is saved beside the model
+    _FITTED_LATER = {6: {"calibration_energies_": not_calibrated}}  # noqa: RUF012  by schema
 
     relation: str = "conditional"
     _: KW_ONLY
@@ -130,6 +132,7 @@ class PairScorer(Estimator):
         self.model_ = self._build(torch.Generator().manual_seed(seed)).to(edge.resolve_device(self.device))
         rows = torch.as_tensor(np.hstack([self.scaler_x_(X), self.scaler_y_(Y)])).to(self.model_.a)
         train, held_out = edge.hold_out(self, len(X), seed)
+        self.calibration_energies_ = not_calibrated(self)
         self.history_: History = self._train(rows[train], None if held_out is None else rows[held_out], seed)
         return self
 
@@ -167,6 +170,9 @@ class PairScorer(Estimator):
         only.  Symmetric: E(x, y), a log-density of the pair up to one constant.
         """
         return self._of_pairs(X, Y, lambda v, c: self.model_.energy(v, c)[0])
+
+    def _pair_energy(self, X: Any, Y: Any) -> Array:
+        return self.score_pairs(X, Y)
 
     # Only there once fitted, or scikit-learn would take the estimator for a function of X alone.
     @available_if(_is_fitted)  # type: ignore[untyped-decorator]
@@ -227,7 +233,7 @@ class PairScorer(Estimator):
         def split(rows: Tensor) -> Tensor:
             return score(*(rows.clamp(0, 1) if inside else rows).split(widths, -1))
 
-        return in_chunks(np.hstack(parts), scaler, self.model_.a, split)
+        return in_chunks(np.hstack(parts), scaler, self.model_.a, split, self.precision)
 
     def _check(self, X: Any, Y: Any) -> tuple[Array, Array]:
         X, Y = self._checked(X), _rows_of("Y", Y)

@@ -16,9 +16,11 @@ from energate.errors import InputError
 from energate.estimators import edge
 from energate.estimators.bases import all_scores, calibrated, fit_with_unseen_scores, label_scores, varying
 from energate.estimators.edge import SCALINGS, Array, Estimator, Gain, LabelsMixin
+from energate.estimators.liking import PairedMixin, not_calibrated
 from energate.estimators.mlp import LabelMLP
 from energate.estimators.progress import Reporter, reporting, with_callbacks
 from energate.estimators.threads import threads_for
+from energate.kernels import computing
 from energate.measures import log_loss, standard_error
 from energate.training import History
 from energate.training.labels import (
@@ -47,7 +49,7 @@ class Refined:
 
 
 @dataclass(eq=False, repr=False)
-class EnergyRefiner(LabelsMixin, Estimator):
+class EnergyRefiner(LabelsMixin, PairedMixin, Estimator):
     """A multi-label classifier: a base's predictions, refined by the energy of the label vectors.
 
     Parameters
@@ -86,8 +88,9 @@ class EnergyRefiner(LabelsMixin, Estimator):
     _INNER = "base"  # the parameter that holds another estimator, which is saved inside this one
     _FITTED = (  # what is saved beside the model and the base
         "classes_", "multilabel_", "varying_", "constant_", "slope_", "offset_", "scaler_", "n_sets_", "gate_",
-        "n_steps_", "threshold_", "gain_", "verdict_",
+        "n_steps_", "threshold_", "gain_", "verdict_", "calibration_energies_",
     )  # fmt: skip
+    _FITTED_LATER = {6: {"calibration_energies_": not_calibrated}}  # noqa: RUF012  by schema
 
     base: Any = None
     relation: str = "yy"
@@ -118,7 +121,8 @@ class EnergyRefiner(LabelsMixin, Estimator):
         Y = self._encode(Y)
         n_folds = min(self.cv, len(X))
         n_tasks = (0 if self.prefit else n_folds) + self.max_epochs
-        with threads_for(X.size), reporting(self, n_tasks, X, Y) as report:
+        products = computing(self.precision, edge.resolve_device(self.device))
+        with threads_for(X.size), products, reporting(self, n_tasks, X, Y) as report:
             self._learn(X, Y, n_folds, report)
         return self
 
@@ -216,6 +220,7 @@ class EnergyRefiner(LabelsMixin, Estimator):
             amount, gain = 0.0, np.zeros_like(gain)
         self._set(amount, kept)
         self.gain_ = Gain(float(gain.mean()), standard_error(gain), self.objective)
+        self.calibration_energies_ = not_calibrated(self)
         self.verdict_ = (
             f"Refining gains {self.gain_} on {len(gain)} rows held out."
             if amount
@@ -332,6 +337,9 @@ class EnergyRefiner(LabelsMixin, Estimator):
         with torch.no_grad():
             parts = [way.liking(self.model_, part) for part in way.chunks(self.model_, rows)]
         return torch.cat(parts).double().cpu().numpy()
+
+    def _pair_energy(self, X: Any, Y: Any) -> Array:
+        return self.label_energy(X, Y)
 
     def _rows_of_labels(self, Y: Any) -> LabelRows:
         """Rows of which only the labels are known: the base has no opinion of them."""

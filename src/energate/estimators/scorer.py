@@ -3,22 +3,27 @@
 import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from energate.autoencoder import Autoencoder
+from energate.conformal import discovery_threshold
 from energate.errors import InputError
 from energate.estimators import edge
+from energate.estimators.cells import Cells
+from energate.estimators.completing import Seen, complete_rows, conditional
 from energate.estimators.edge import DISTANCE_SCALINGS, SCALINGS, Array, Estimator, UnitsBuilder, in_chunks
+from energate.estimators.liking import HeldOutMixin, not_calibrated
 from energate.estimators.progress import reporting, with_callbacks
 from energate.estimators.threads import threads_for
+from energate.kernels import computing
 from energate.memory import MemoryUnits
 from energate.training import History, Stage, corrupt, row_batches
 from energate.training.memory import blank, draw_asked, gather, remember
@@ -50,6 +55,7 @@ class EnergyScorer(
     ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
     TransformerMixin,  # type: ignore[misc]
     OutlierMixin,  # type: ignore[misc]
+    HeldOutMixin,
     Estimator,
 ):
     """Scores rows by how much one auto-encoder likes them, and tells outliers from normal rows.
@@ -102,14 +108,21 @@ class EnergyScorer(
     model_ : the `energate.Autoencoder`, with one model.
     scaler_ : what brings columns to the scale of ``model_``.
     offset_ : the energy below which a row is an outlier.
+    liking_ : sorted energies of the rows that were held out, or left out in turn, or else of all rows.
+    calibration_energies_ : sorted energies of the rows given to `conformalize`; empty before.
     history_ : `energate.training.History`; empty for a memory.
     n_units_ : the rows or centres of a memory; None for trained units.
     soft_columns_ : whether the columns of a memory are softly limited; not in models that older versions saved.
     """
 
-    _FITTED = ("scaler_", "n_units_", "soft_columns_", "offset_")  # what is saved beside the model
+    # what is saved beside the model
+    _FITTED = ("scaler_", "n_units_", "soft_columns_", "liking_", "calibration_energies_", "offset_")
     _ADDED = {3: ("column_weight", "forgetting", "max_units")}  # noqa: RUF012  by schema
-    _FITTED_LATER = {3: {"n_units_": _no_memory}, 5: {"soft_columns_": _not_soft}}  # noqa: RUF012  by schema
+    _FITTED_LATER = {  # noqa: RUF012  by schema
+        3: {"n_units_": _no_memory},
+        5: {"soft_columns_": _not_soft},
+        6: {"liking_": not_calibrated, "calibration_energies_": not_calibrated},
+    }
 
     units: str | UnitsBuilder = MEMORY
     _: KW_ONLY
@@ -155,6 +168,7 @@ class EnergyScorer(
         self.history_: History = self._train(rows[train], None if held_out is None else rows[held_out], seed)
         seen = self._score(X, self._energy)
         unseen = seen if held_out is None else seen[held_out]
+        self._hold(unseen)
         # Training rows are liked more than fresh ones, and those held out are few.
         self.offset_ = self._threshold([seen, unseen], unseen, lambda: (seen, np.ones(len(seen))))
         return self
@@ -198,6 +212,7 @@ class EnergyScorer(
         self.model_, self.n_units_, self.history_ = found.model, len(gathered.W), History()
         self.soft_columns_ = bool(self._column_weight())
         unseen = found.left_out.cpu().numpy()
+        self._hold(unseen)
 
         def seen() -> tuple[Array, Array]:
             with torch.no_grad():
@@ -205,6 +220,9 @@ class EnergyScorer(
 
         self.offset_ = self._threshold([unseen], unseen, seen)
         return self
+
+    def _hold(self, unseen: Array) -> None:
+        self.liking_, self.calibration_energies_ = np.sort(unseen), not_calibrated(self)
 
     def _column_weight(self) -> float:
         if self.column_weight == "auto":
@@ -303,7 +321,7 @@ class EnergyScorer(
     def _score(self, X: Array, score: Callable[[Tensor], Tensor]) -> Array:
         # With sigmoid outputs the energy ends at 0 and 1.
         inside = (lambda v: score(v.clamp(0, 1))) if self.model_.visible.name == "sigmoid" else score
-        return in_chunks(X, self.scaler_, self.model_.a, inside)
+        return in_chunks(X, self.scaler_, self.model_.a, inside, self.precision)
 
     def score_samples(self, X: Any) -> Array:
         """The energy of each row, up to a constant its log-density: (n,), higher is more normal."""
@@ -313,9 +331,24 @@ class EnergyScorer(
         """The energy above the threshold ``offset_``: (n,), negative for outliers."""
         return self.score_samples(X) - self.offset_
 
-    def predict(self, X: Any) -> NDArray[np.int64]:
-        """1 for normal rows, -1 for outliers."""
-        return np.where(self.decision_function(X) >= 0, 1, -1)
+    def predict(self, X: Any, *, fdr: float | None = None) -> NDArray[np.int64]:
+        """1 for normal rows, -1 for outliers: those below the threshold ``offset_``.
+
+        With ``fdr``, the false discovery rate, those that Benjamini and Hochberg's procedure finds among the p-values
+        of X instead: after `conformalize` at most this share of them is normal, in the mean.
+        """
+        if fdr is None:
+            return np.where(self.decision_function(X) >= 0, 1, -1)
+        p = self.p_values(X)
+        return np.where(p <= discovery_threshold(p, fdr), -1, 1)
+
+    def conformalize(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002
+        """Take calibration rows, normal ones that had no part in `fit`, for `p_values`; no y.
+
+        `fit` and `partial_fit` make another model, and forget them.
+        """
+        self._calibrate(X)
+        return self
 
     def transform(self, X: Any) -> Array:
         """The hidden units: (n, M)."""
@@ -325,6 +358,35 @@ class EnergyScorer(
         """What the auto-encoder makes of each row, in the original columns: (n, D)."""
         rows = self._score(self._checked(X), lambda v: self.model_.reconstruct(v)[0])
         return rows * self.scaler_.size + self.scaler_.offset
+
+    def complete(self, X: Any) -> Array:
+        """Rows whose missing cells (NaN) are filled by the energy: (n, d); the others stay as they are.
+
+        By a memory the conditional mean of its rows; by trained units what the field leads to from the means.  The
+        energy of the result is never below that of the row with the means (or medians) of the columns in its holes.
+        """
+        check_is_fitted(self)
+        rows = validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite="allow-nan")
+        return self._completed(rows, None, self.scaler_.offset)
+
+    def _completed(
+        self, rows: Array, cells: Cells | None, fill: Array, own: bool = False, warmth: float = 1.0
+    ) -> Array:
+        """The same of rows that ``cells`` expand; with ``own`` they are the units, and each leaves itself out."""
+        like, (units, *_) = self.model_.a, self.model_.groups
+        seen = Seen(cells, self.scaler_, fill, self.model_.visible.name == "sigmoid")
+        holes = np.flatnonzero(np.isnan(rows).any(1))
+        itself = torch.as_tensor(holes) if own else None
+
+        def means(v: Tensor, free: Tensor, some: slice) -> Tensor:
+            assert isinstance(units, MemoryUnits)
+            left_out = None if itself is None else itself[some].to(like.device)
+            return conditional(units, v.to(like), free.to(like.device), left_out, warmth)[0][0].double().cpu()
+
+        def energy(v: Tensor) -> Tensor:
+            return self._energy(v.to(like)).double().cpu()
+
+        return complete_rows(rows, seen, energy, means if self.units == MEMORY else None)
 
     @property
     def _n_features_out(self) -> int:
@@ -368,7 +430,8 @@ def train_denoising(
     rates, patience = (estimator.learning_rate, estimator.weight_decay), estimator.n_iter_no_change
     stage = Stage("denoise", epochs, *rates, schedule=schedule, patience=patience)
     batches = row_batches(len(train), estimator.batch_size, seed, train.device)
-    with threads_for(train.numel()), reporting(estimator, epochs, train) as report:
+    products = computing(estimator.precision, train.device)
+    with threads_for(train.numel()), products, reporting(estimator, epochs, train) as report:
         history = stage.run(loss, model.parameters(), batches, validate, report, [draws])
-    edge.settle(model)
+    edge.settle(model, estimator.precision)
     return history

@@ -89,6 +89,7 @@ def compare(view: View, graph: Graph, session: Any, double: bool) -> tuple[float
 
 def _difference(graph: Graph, found: dict[str, Any], expected: dict[str, Any], tolerance: float) -> float:
     largest, ties = 0.0, graph.ties(expected)
+    slack = {} if graph.slack is None else graph.slack(expected, tolerance)
     for name in graph.outputs:
         a, b = np.asarray(found[name]), np.asarray(expected[name])
         if a.shape != b.shape:
@@ -102,7 +103,8 @@ def _difference(graph: Graph, found: dict[str, Any], expected: dict[str, Any], t
                     "Nothing was written."
                 )
             continue
-        difference = np.abs(a - b) / (1.0 if name in PROBABILITIES else 1 + np.abs(b))
+        apart = np.maximum(np.abs(a - b) - slack.get(name, 0.0), 0)
+        difference = apart / (1.0 if name in PROBABILITIES else 1 + np.abs(b))
         worst = float(np.nan_to_num(difference, nan=np.inf).max())
         if not worst <= tolerance:
             raise InputError(

@@ -52,8 +52,8 @@ def to_onnx(graph: Graph, about: dict[str, Any], double: bool, columns: Any = No
     known = {
         "energate": about,
         "classes": about["classes"],
-        "labels": about["labels"],
-        "feature_names": about["feature_names"],
+        "labels": (columns and columns.labels) or about["labels"],
+        "feature_names": about["feature_names"] if columns is None else columns.feature_names,
         "cells": about["cells"],
         "columns": None if columns is None else columns.to_json(),
     }

@@ -249,6 +249,11 @@ def read(path: Any, sizes: Callable[[bytes], dict[str, int]]) -> dict[str, bytes
     return members
 
 
+def look(path: Any) -> None:
+    """Refuse, before anything is loaded, a path at which no saved model can be read."""
+    read(path, lambda _: {})
+
+
 def _identity(target: Path) -> tuple[int, int, int] | None:
     try:
         found = target.stat()

@@ -38,7 +38,7 @@ from energate.errors import InputError, require
 from energate.estimators.bases import MissingBase
 from energate.estimators.cells import Cells
 from energate.estimators.edge import Gain, Scaler, resolve_device
-from energate.persistence import _store
+from energate.persistence import _store, pipelines
 from energate.persistence._moved import new_names, renamed
 from energate.persistence._store import BASE, CONFIG, WEIGHTS
 from energate.tables import Columns
@@ -46,7 +46,7 @@ from energate.units import HiddenUnits
 from energate.views import KINDS, view_of
 
 FORMAT = "energate model"
-SCHEMA = 5
+SCHEMA = 6
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 LONG = 1000  # longer arrays of floats go beside the weights
 SAVED = "saved"  # the default of `load`: the base that is in the files
@@ -61,8 +61,10 @@ def save(model: Any, path: str | os.PathLike[str], *, with_base: bool = False, c
 
     The base of an `EnergyRefiner` is saved if it is a `LabelMLP`.  Of another only the class is recorded, unless
     ``with_base`` is True: skops then writes it.  ``columns`` say how the rows of a table become what the model takes;
-    `read_columns` gives them back.
+    `read_columns` gives them back.  A Pipeline of scikit-learn may end in one of our estimators: a `TableEncoder`
+    before it is saved as JSON, steps of other packages as skops writes them, which `load` reads with ``trusted``.
     """
+    steps, model = pipelines.split(model)
     entry, tensors = _pack(model)
     members = {WEIGHTS: safetensors.torch.save(tensors)}
     if with_base and "base" not in entry:
@@ -83,6 +85,13 @@ def save(model: Any, path: str | os.PathLike[str], *, with_base: bool = False, c
         **entry,
         "weights": seal(members[WEIGHTS]),
     }
+    if steps:
+        if columns is not None or BASE in members:
+            raise InputError("A Pipeline is saved without `columns` and `with_base`: its steps know the columns.")
+        config["steps"], foreign = pipelines.pack(steps, encode)
+        if foreign is not None:
+            members[BASE] = foreign
+            config["steps_file"] = seal(foreign)
     if columns is not None:
         config["columns"] = view_of(model).suited(columns).to_json()
     config["sha256"] = checksum(config)
@@ -123,8 +132,9 @@ def load(
         known = made().get_params(deep=False)
         before: dict[str, Any] = {**known, **getattr(made, "_BEFORE", {})}
         older = {name: encode(before[name], name) for name in added_after(made, config["schema"])}
-        _same_names(path, f"parameters of {kind}", {*entry["parameters"], *older}, set(known), config)
-        saved = {**older, **entry["parameters"], **({"device": str(device)} if "device" in known else {})}
+        given = without_gone(made, entry["parameters"], path)
+        _same_names(path, f"parameters of {kind}", {*given, *older}, set(known), config)
+        saved = {**older, **given, **({"device": str(device)} if "device" in known else {})}
         inner = inner_of(made)
         origin = None if inner is None else saved.pop(inner, None)
         if "units" in saved or units is not None:
@@ -144,10 +154,19 @@ def load(
         _fill(module, tensors, entry["dtype"], path)
         # As after `fit`: double on the CPU, where it costs little, float on other devices.
         double = (place.type == "cpu" and not KINDS[made].single) or _needs_double(module)
+        double = double and values.get("precision", "exact") == "exact"
         model.model_ = module.to(place, torch.float64 if double else torch.float32)
         return model
 
-    return unpack(config, tensors, units)
+    model = unpack(config, tensors, units)
+    if "steps" not in config:
+        return model
+    kinds = ", ".join(str(each.get("class")) for each in config["steps"] if each.get("kind") == "foreign")
+    foreign = _load_base(members[BASE], f"Pipeline with {kinds}", trusted, path) if "steps_file" in config else {}
+    try:
+        return pipelines.unpack(config["steps"], model, foreign, decode)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{path!s} is damaged: its steps cannot be read ({line(error)}).") from error
 
 
 def check_path(path: str | os.PathLike[str]) -> None:
@@ -163,15 +182,19 @@ class About:
     function: str | None  # the name of a function given as ``units``, which is not in the files
     base: str | None  # the class of a refiner's base that is not one of ours
     has_base: bool  # whether skops wrote that base into the files
+    sha256: str  # of the configuration, which holds those of the other files: the same in a folder and in a zip file
+    is_pipeline: bool = False  # whether steps of a Pipeline come before it
 
 
 def read_about(path: str | os.PathLike[str]) -> About:
     """What there is to know before `load`: which columns, and what has to be given again."""
-    config = read_config(_store.read(path, lambda _: {})[CONFIG], path)
+    content = _store.read(path, lambda _: {})[CONFIG]
+    config = read_config(content, path)
     units = config["parameters"].get("units")
     foreign: dict[str, Any] = config["base"] if is_foreign(config.get("base")) else {}
     function = str(units.get("$function")) if isinstance(units, dict) else None
-    return About(columns_of(config, path), function, foreign.get("class"), foreign.get("file") is not None)
+    has_base, digest = foreign.get("file") is not None, hashlib.sha256(content).hexdigest()
+    return About(columns_of(config, path), function, foreign.get("class"), has_base, digest, "steps" in config)
 
 
 def read_columns(path: str | os.PathLike[str]) -> Columns | None:
@@ -359,7 +382,7 @@ def _check_unused(config: dict[str, Any], given: Any, trusted: Any, path: Any) -
     if not is_foreign(base) and not _is_default(given):
         why = "its base is in the files" if base else "it has no base"
         raise InputError(f"{path!s} needs no `base`: {why}. Leave `base` out.")
-    if trusted is not None and (base is None or not base.get("file")):
+    if trusted is not None and (base is None or not base.get("file")) and "steps_file" not in config:
         raise InputError(f"{path!s} has no {BASE}, so there is nothing to trust. Leave `trusted` out.")
     if trusted is not None and (isinstance(trusted, str) or not all(isinstance(name, str) for name in trusted)):
         raise InputError(f"`trusted` must be a list of names of types; got {trusted!r}.")
@@ -440,10 +463,19 @@ def inner_of(kind: type) -> str | None:
     return found
 
 
+def without_gone(kind: type, saved: dict[str, Any], path: Any) -> dict[str, Any]:
+    """The parameters of a file without those that an estimator had once, ``_GONE``, if they have the value there."""
+    gone: dict[str, Any] = getattr(kind, "_GONE", {})
+    for name, value in gone.items():
+        if name in saved and decode(saved[name]) != value:
+            raise InputError(f"{path!s} has {name}={decode(saved[name])!r}, which is no longer there. Fit it again.")
+    return {name: value for name, value in saved.items() if name not in gone}
+
+
 def added_after(kind: type, schema: int) -> list[str]:
     """The parameters that a later schema added: older files have those of ``_BEFORE``, or the defaults."""
-    added: dict[int, tuple[str, ...]] = getattr(kind, "_ADDED", {})
-    return [name for later, names in added.items() if schema < later for name in names]
+    added = [each for base in kind.__mro__ for each in vars(base).get("_ADDED", {}).items()]
+    return [name for later, names in added if schema < later for name in names]
 
 
 def found_after(kind: type, schema: int) -> dict[str, Callable[[Any], Any]]:
@@ -545,6 +577,10 @@ def seals(data: bytes, path: Any) -> dict[str, dict[str, Any]]:
     config = read_config(data, path)
     base: Any = config.get("base")
     third = {BASE: base["file"]} if is_foreign(base) and base.get("file") else {}
+    if "steps_file" in config:
+        if not _is_seal(config["steps_file"]):
+            raise InputError(f"{path!s} is damaged: {CONFIG} lacks something, or holds what `save` does not write.")
+        third = {BASE: config["steps_file"]}
     return {WEIGHTS: config["weights"], **third}
 
 

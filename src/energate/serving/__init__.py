@@ -1,4 +1,4 @@
-"""A saved model behind HTTP: JSON in, JSON out, requests that arrive together computed together.
+"""A saved model behind HTTP: rows in, answers out, requests that arrive together computed together.
 
 `serve` runs until it is told to stop; `make_app` gives the application alone, for any ASGI server.  Takes the extra
 ``serve``.
@@ -6,11 +6,12 @@
 
 from energate.errors import require
 
-require("fastapi", "serve")  # everything below needs it, and this says how to get it
+for _needed in ("fastapi", "orjson"):  # everything below needs them, and this says how to get them
+    require(_needed, "serve")
 
 from energate.serving.app import make_app  # noqa: E402
 from energate.serving.operations import Operation  # noqa: E402
-from energate.serving.running import digits_model, is_local, open_socket, serve, url  # noqa: E402
+from energate.serving.running import digits_model, is_local, open_socket, serve, serve_in_processes, url  # noqa: E402
 from energate.serving.service import Served, Settings, examples_beside, load_served, serve_model  # noqa: E402
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "make_app",
     "open_socket",
     "serve",
+    "serve_in_processes",
     "serve_model",
     "url",
 ]

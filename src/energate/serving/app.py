@@ -1,6 +1,5 @@
 """The application: routes, and what goes wrong in plain words."""
 
-import json
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -9,7 +8,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
@@ -18,6 +16,7 @@ from starlette.exceptions import HTTPException
 from energate import __version__
 from energate.errors import InputError
 from energate.serving.batching import Batcher, OverloadedError, Work
+from energate.serving.bodies import JSON, NPZ, Answer, answer, bulk_rows
 from energate.serving.guards import Keyed, Limited, Observed
 from energate.serving.metrics import Metrics
 from energate.serving.operations import Operation
@@ -35,27 +34,9 @@ MEDIA_TYPES = {
     ".svg": "image/svg+xml",
     ".png": "image/png",
 }
-NAMES = {"predict", "score", "refine", "explain", "trajectory"}
+NAMES = {"predict", "score", "refine", "explain", "trajectory", "denoise", "inpaint"}
+NAMES |= {"attribute", "complete", "counterfactual", "drift"}
 WAITING = 8  # batches of the largest size that may wait
-
-
-class Answer(Response):
-    """JSON, of arrays too; a number that is not finite is null."""
-
-    media_type = "application/json"
-
-    def render(self, content: Any) -> bytes:
-        return json.dumps(
-            {name: _plain(value) for name, value in content.items()}, allow_nan=False, separators=(",", ":")
-        ).encode()
-
-
-def _plain(value: Any) -> Any:
-    if not isinstance(value, np.ndarray):
-        return value
-    if value.dtype.kind == "f" and not np.isfinite(value).all():
-        return np.where(np.isfinite(value), value, None).tolist()  # type: ignore[call-overload]
-    return value.tolist()
 
 
 def make_app(served: Served, settings: Settings | None = None) -> FastAPI:
@@ -68,7 +49,6 @@ def make_app(served: Served, settings: Settings | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        batcher.start()
         yield
         await batcher.stop()
 
@@ -134,22 +114,27 @@ def make_app(served: Served, settings: Settings | None = None) -> FastAPI:
     return app
 
 
-def _ok(schema: dict[str, Any], *errors: int) -> dict[int | str, dict[str, Any]]:
-    """The answers of a path, for the schema."""
-    wrong = {"content": {"application/json": {"schema": ERROR}}}
+#: what is not JSON, for the schema
+BINARY = {"type": "string", "format": "binary"}
+
+
+def _ok(schema: dict[str, Any], *errors: int, archive: bool = False) -> dict[int | str, dict[str, Any]]:
+    """The answers of a path, for the schema; ``archive``: also as npz, if the client asks for that."""
+    wrong = {"content": {JSON: {"schema": ERROR}}}
+    right = {JSON: {"schema": schema}, **({NPZ: {"schema": BINARY}} if archive else {})}
     return {
-        200: {"description": "As asked.", "content": {"application/json": {"schema": schema}}},
+        200: {"description": "As asked.", "content": right},
         **{status: {"description": ERRORS[status], **wrong} for status in errors},
     }
 
 
 #: what an error means
 ERRORS = {
-    400: "The body is not JSON.",
+    400: "The body cannot be read.",
     401: "The key is missing or wrong.",
     408: "The request did not arrive in time.",
     413: "The request is too large.",
-    415: "The body is not called JSON.",
+    415: "The body is of a kind that is not taken here.",
     422: "The request does not fit the model.",
     503: "Too much is waiting.",
 }
@@ -161,23 +146,27 @@ def _add(app: FastAPI, name: str, operation: Operation, batcher: Batcher, served
 
     async def endpoint(request: Request) -> Response:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":  # also keeps pages of other sites from sending forms here
-            raise HTTPException(
-                415, f"Send JSON, with the header Content-Type: application/json; got {kind or 'none'!r}."
-            )
-        fields, n_rows = parse_rows(operation.body, await request.body())
-        return Answer({**await batcher.submit(work, fields, n_rows), **operation.fixed})
+        content = await request.body()
+        if kind == JSON:
+            fields, n_rows = parse_rows(operation.body, content)
+            carried = operation.carried(fields.get("rows", []))
+        else:
+            fields, carried = bulk_rows(operation.bulk, kind, content, operation.most), {}
+            n_rows = len(fields["rows"])
+        found = await batcher.submit(work, fields, n_rows)
+        return answer({**found, **operation.fixed, **carried}, request.headers)
 
     row = {"rows": [served.example]} if "rows" in operation.body.model_fields else {"row": served.example}
     example = {**row, **operation.beside}
-    content = {"application/json": {"schema": operation.body.model_json_schema(), "example": example}}
+    content = {JSON: {"schema": operation.body.model_json_schema(), "example": example}}
+    content |= {kind: {"schema": BINARY} for kind in operation.bulk}
     errors = [status for status in ERRORS if status != 401 or settings.api_key is not None]
     app.post(
         f"/{name}",
         name=name,
         summary=operation.about,
         response_class=Answer,
-        responses=_ok(operation.returns, *errors),
+        responses=_ok(operation.returns, *errors, archive=True),
         openapi_extra={"requestBody": {"required": True, "content": content}},
     )(endpoint)
 

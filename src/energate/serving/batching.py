@@ -1,16 +1,22 @@
-"""Requests that wait at the same time are computed together, in one thread beside the event loop.
+"""Requests that wait at the same time are computed together.
 
 A batch is whatever has arrived while the last one was computed, up to a number of rows; where nothing waits, a request
-starts at once.  PyTorch does its own work in parallel, so that a second thread would only share the same cores.
+starts at once.  Work that takes long has a thread beside the event loop, which goes on reading and writing meanwhile;
+work that took less than `QUICK` seconds before is done in the loop itself, since the way to a thread and back costs as
+much.  PyTorch does its own work in parallel, so that a second thread would only share the same cores.
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+QUICK = 0.002  # seconds that nobody waits for in vain
 Inputs = dict[str, Any]
 Outputs = dict[str, Any]
 
@@ -61,55 +67,80 @@ class Batcher:
 
     def __post_init__(self) -> None:
         self._waiting: deque[Job] = deque()
-        self._arrived = asyncio.Event()
         self._n_waiting = 0
         self._thread = ThreadPoolExecutor(1, "energate-batch", self.prepare)
-        self._loop: asyncio.Task[None] | None = None
-        self._stopping = False
+        self._seconds: dict[str, float] = {}  # by work, that a row took the last time
+        self._busy = self._due = self._prepared = False
+        self._idle = asyncio.Event()
 
     @property
     def n_waiting(self) -> int:
         """Rows that wait."""
         return self._n_waiting
 
-    def start(self) -> None:
-        """Begin to work; call it in the event loop."""
-        self._loop = asyncio.get_running_loop().create_task(self._run())
-
     async def stop(self) -> None:
         """Finish what waits, then end."""
-        self._stopping = True
-        self._arrived.set()
-        if self._loop is not None:
-            await self._loop
+        while self._busy or self._waiting:
+            self._idle.clear()
+            await self._idle.wait()
         self._thread.shutdown(wait=True)
 
     async def submit(self, work: Work, inputs: Inputs, n_rows: int) -> Outputs:
         """The outputs for these rows; whatever else they are computed with."""
-        if self._loop is None:  # some servers do not tell an application that they start
-            self.start()
         if self._n_waiting and self._n_waiting + n_rows > self.max_waiting:
             raise OverloadedError
         job = Job(work, inputs, n_rows, asyncio.get_running_loop().create_future())
         self._waiting.append(job)
         self._n_waiting += n_rows
-        self._arrived.set()
+        self._plan()
         return await job.done
 
-    async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            await self._arrived.wait()
-            jobs = self._take()
-            if not jobs and self._stopping:
-                return
-            for job, result in await loop.run_in_executor(self._thread, computed, jobs):
-                if job.done.done():  # the request was given up
-                    continue
-                if isinstance(result, Exception):
-                    job.done.set_exception(result)
-                else:
-                    job.done.set_result(result)
+    def _plan(self) -> None:
+        """Begin once the loop has read all that has arrived by now."""
+        if not self._busy and not self._due:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self._begin)
+
+    def _begin(self) -> None:
+        self._due = False
+        jobs = self._take()
+        if not jobs:
+            self._idle.set()
+        elif self._are_quick(jobs):
+            if self.prepare is not None and not self._prepared:
+                self.prepare()
+            self._prepared = True
+            self._finish(self._timed(jobs))
+        else:
+            self._busy = True
+            running = asyncio.get_running_loop().run_in_executor(self._thread, self._timed, jobs)
+            running.add_done_callback(lambda done: self._finish(done.result()))
+
+    def _are_quick(self, jobs: Sequence[Job]) -> bool:
+        if any(job.work.alone for job in jobs):
+            return False
+        return sum(self._seconds.get(job.work.name, QUICK) * job.n_rows for job in jobs) < QUICK
+
+    def _timed(self, jobs: Sequence[Job]) -> "list[tuple[Job, Outputs | Exception]]":
+        began = time.perf_counter()
+        results = computed(jobs)
+        each = (time.perf_counter() - began) / max(1, sum(job.n_rows for job in jobs))
+        self._seconds |= {job.work.name: each for job in jobs}
+        return results
+
+    def _finish(self, results: "list[tuple[Job, Outputs | Exception]]") -> None:
+        self._busy = False
+        for job, result in results:
+            if job.done.done():  # the request was given up
+                continue
+            if isinstance(result, Exception):
+                job.done.set_exception(result)
+            else:
+                job.done.set_result(result)
+        if self._waiting:
+            self._plan()
+        else:
+            self._idle.set()
 
     def _take(self) -> list[Job]:
         """The first that wait, up to the number of rows; at least one."""
@@ -121,8 +152,6 @@ class Batcher:
             if not job.done.cancelled():
                 jobs.append(job)
                 n_rows += job.n_rows
-        if not self._waiting and not self._stopping:
-            self._arrived.clear()
         self.counts.batches += bool(jobs)
         self.counts.requests += len(jobs)
         self.counts.rows += n_rows
@@ -161,7 +190,7 @@ def _together(jobs: list[Job]) -> list[Outputs]:
     first = jobs[0]
     if len(jobs) == 1:
         return [first.work.compute(**first.inputs)]
-    joined = {name: [entry for job in jobs for entry in job.inputs[name]] for name in first.inputs}
+    joined = {name: _joined([job.inputs[name] for job in jobs]) for name in first.inputs}
     outputs = first.work.compute(**joined)
     parts, start = [], 0
     for job in jobs:
@@ -169,3 +198,10 @@ def _together(jobs: list[Job]) -> list[Outputs]:
         parts.append({name: values[start:stop] for name, values in outputs.items()})
         start = stop
     return parts
+
+
+def _joined(parts: list[Any]) -> Any:
+    """Lists, or arrays where all are, one after the other."""
+    if all(isinstance(part, np.ndarray) for part in parts):
+        return np.concatenate(parts)
+    return [entry for part in parts for entry in part]

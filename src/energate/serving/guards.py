@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from energate.serving.metrics import Metrics
@@ -18,6 +18,7 @@ SAFE = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
 }
+_SAFE = [(name.encode(), value.encode()) for name, value in SAFE.items()]
 
 
 async def refuse(send: Send, status: int, detail: str, *, close: bool = False) -> None:
@@ -49,7 +50,7 @@ class Observed:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message).update(SAFE)
+                message["headers"] = [*message.get("headers", ()), *_SAFE]
             await send(message)
 
         self.metrics.running += 1

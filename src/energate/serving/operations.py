@@ -1,4 +1,4 @@
-"""What a model says of rows, over HTTP: `predict`, `score`, `refine`, `explain` and `trajectory`, from its view."""
+"""What a model says of rows, over HTTP: `predict`, `score`, `explain`, `trajectory` and so on, from its view."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,10 +9,12 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
 from energate.errors import InputError
-from energate.serving.schemas import LABEL, NUMBER, Label, Schema, Whole, answer, array, body, numbers, several
+from energate.serving.bodies import Bulk
+from energate.serving.schemas import LABEL, NUMBER, Label, Level, Schema, Whole, answer, array, body, numbers, several
 from energate.views import Command, View, trajectory
 
 Matrix = Callable[[list[Any]], NDArray[np.float64]]
+Carried = Callable[[list[Any]], dict[str, Any]]
 MOST_VALUES = 1_000_000  # numbers in one answer of `explain` or `trajectory`: about 20 MB
 MOST_STEPS = 1000
 
@@ -23,7 +25,9 @@ class Operation:
 
     ``compute`` takes the fields of ``body`` that are not None by name.  Unless it works ``alone`` these are lists with
     one entry for each row, requests are computed together, and its outputs are arrays with one entry for each row.
-    ``fixed`` is what goes into every answer, ``beside`` what an example of a request has beside its row.
+    ``fixed`` is what goes into every answer, ``beside`` what an example of a request has beside its row.  ``bulk``
+    reads rows that do not come as JSON, at most ``most``.  ``carried`` gives what rows have beside the model's columns,
+    which goes into the answer as it came.
     """
 
     about: str
@@ -33,20 +37,28 @@ class Operation:
     alone: bool = False
     fixed: Mapping[str, Any] = field(default_factory=dict)
     beside: Mapping[str, Any] = field(default_factory=dict)
+    bulk: Bulk = field(default_factory=dict)
+    most: int = 0
+    carried: Carried = field(default=lambda _: {})
 
 
 @dataclass(frozen=True)
 class RowsOf:
-    """How rows come: the type of one, what makes numbers of them, and how many may come at once."""
+    """How rows come: the type of one, what makes numbers of them, how many may come at once, and how in bulk."""
 
     kind: Any
     matrix: Matrix
     most: int
+    bulk: Bulk = field(default_factory=dict)
+    carried: Carried = field(default=lambda _: {})
+
+    def at_once(self, values_per_row: int = 0) -> int:
+        """How many rows may come: fewer where the answer has many values for each."""
+        return min(self.most, max(1, MOST_VALUES // values_per_row)) if values_per_row else self.most
 
     def body(self, name: str, values_per_row: int = 0, **fields: Any) -> type[BaseModel]:
-        """A request with rows, fewer of them where the answer has many values for each."""
-        most = min(self.most, max(1, MOST_VALUES // values_per_row)) if values_per_row else self.most
-        return body(name, rows=(several(self.kind, most), ...), **fields)
+        """A request with rows."""
+        return body(name, rows=(several(self.kind, self.at_once(values_per_row)), ...), **fields)
 
 
 SCHEMAS: dict[str, Schema] = {"number": NUMBER, "label": LABEL, "flag": {"type": "boolean"}}
@@ -72,18 +84,27 @@ def _operation(name: str, command: Command, view: View, about: dict[str, Any], f
         if "probabilities" not in outputs:
             fixed["probabilities"], outputs["probabilities"] = None, {"type": "null"}
 
-    def compute(rows: list[Any], **beside: Any) -> dict[str, Any]:
-        said = command.compute(form.matrix(rows), **beside)
-        return {output.name: said[output.name] for output in command.outputs}
+    levels = {level.name: level.output for level in command.levels}
 
-    fields, example = {}, {}
+    def compute(rows: Any, **beside: Any) -> dict[str, Any]:
+        given = {name: beside.pop(name) for name in levels if name in beside}
+        said = command.answer(rows if isinstance(rows, np.ndarray) else form.matrix(rows), given, **beside)
+        return {output.name: said[output.name] for output in command.outputs_with(given)}
+
+    fields: dict[str, Any] = dict.fromkeys(levels, (Level | None, None))
+    example: dict[str, Any] = {}
+    more = {output.name: array(SCHEMAS[output.kind], 1 + len(output.axes)) for output in levels.values()}
     for each in command.beside:
         several_of = several(Label if each.width is None else numbers(each.width), form.most)
         fields[each.name] = (several_of, ...) if each.needed else (several_of | None, None)
         if each.needed:
             example[each.name] = [view.labels[0] if each.width is None else [0] * each.width]
     body_ = form.body(name.capitalize(), command.n_values, **fields)
-    return Operation(command.about, body_, compute, answer(**outputs), command.alone, fixed, example)
+    bulk = {} if any(each.needed for each in command.beside) else form.bulk
+    returns = answer(**outputs)
+    returns["properties"] = {**returns["properties"], **more}
+    most = form.at_once(command.n_values)
+    return Operation(command.about, body_, compute, returns, command.alone, fixed, example, bulk, most, form.carried)
 
 
 def _trajectory(view: View, form: RowsOf) -> Operation:

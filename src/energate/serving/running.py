@@ -1,9 +1,15 @@
 """The server as a process: which address, which model, and how it ends."""
 
 import ipaddress
+import multiprocessing
 import signal
 import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.resources import files
+from multiprocessing.connection import wait
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from types import FrameType
 
@@ -13,11 +19,12 @@ from energate.serving.service import Served, Settings
 
 BACKLOG = 2048
 SECONDS_TO_FINISH = 30  # for requests that run when the server is told to stop
+SECONDS_TO_LIVE = 10  # a worker that ends sooner would end again
 
 
 def digits_model() -> Path:
     """Where the model lies that comes with energate."""
-    path = Path(str(files("energate"))) / "models" / "digits"
+    path = Path(str(files("energate"))) / "models" / "digits.zip"
     if not path.exists():
         raise InputError(
             "This copy of energate comes without its digits model. Name a saved model: energate serve MODEL."
@@ -76,14 +83,75 @@ def serve(served: Served, settings: Settings, listening: socket.socket) -> None:
     )
     server = uvicorn.Server(config)
 
-    def stop(_: int, __: FrameType | None) -> None:
+    def stop() -> None:
         server.should_exit = True
 
     # uvicorn puts its own handlers over these, and hands the signal on when it is done: to end by a signal would look
     # like a failure to whoever started the server.
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with _told_to_stop(stop):
         server.run(sockets=[listening])
+
+
+def serve_in_processes(
+    load: Callable[[], Served], settings: Settings, listening: socket.socket, n_processes: int
+) -> None:
+    """The same in several processes, each of which loads the model and takes requests from the same socket.
+
+    ``load`` must be picklable.  A process that dies is replaced, unless it dies at once: then all end, with an error.
+    """
+    spawn = multiprocessing.get_context("spawn")  # threads of torch do not survive a fork
+    stopping = False
+
+    def start() -> tuple[SpawnProcess, float]:
+        process = spawn.Process(target=_work, args=(load, settings, listening))
+        process.start()
+        return process, time.monotonic()
+
+    def stop() -> None:
+        nonlocal stopping
+        stopping = True
+
+    with _told_to_stop(stop):
+        running = [start() for _ in range(n_processes)]
+        try:
+            while not stopping:
+                wait([process.sentinel for process, _ in running], timeout=0.2)
+                for place, (process, began) in enumerate(running):
+                    if stopping or process.is_alive():
+                        continue
+                    if time.monotonic() - began < SECONDS_TO_LIVE:
+                        raise InputError(
+                            f"A process of the server ended by itself, with exit code {process.exitcode}; what it "
+                            "wrote says why. With fewer --workers there is more memory for each."
+                        )
+                    running[place] = start()
+        finally:
+            for process, _ in running:
+                process.terminate()
+            for process, _ in running:
+                process.join(SECONDS_TO_FINISH)
+
+
+def _work(load: Callable[[], Served], settings: Settings, listening: socket.socket) -> None:
+    with _told_to_stop(_exit):  # uvicorn takes over once it runs
+        served = load()
+    serve(served, settings, listening)
+
+
+def _exit() -> None:
+    raise SystemExit(0)
+
+
+@contextmanager
+def _told_to_stop(stop: Callable[[], None]) -> Iterator[None]:
+    """Call ``stop`` at SIGINT and SIGTERM meanwhile."""
+
+    def handler(_: int, __: FrameType | None) -> None:
+        stop()
+
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, each in before.items():
+            signal.signal(number, each)

@@ -7,15 +7,20 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import PydanticCustomError
 
 from energate.errors import InputError
-from energate.tables import CategoryColumn, Columns, NumberColumn
+from energate.tables import Columns, ImageColumn, NumberColumn
+from energate.tables.columns import Column
 
 Schema = dict[str, Any]
 LONGEST = 1000  # characters of a word in a cell
 SHOWN = 60  # characters of a wrong value
-FIELDS = ("rows", "row", "labels", "scores", "n_steps", "of")
+BESIDE = ("labels", "scores", "mask", "level")  # what comes with rows, an entry for each
+LEVELS = ("alpha", "reject")  # one number for all rows of a request
+FIELDS = ("rows", "row", "n_steps", "of", "target", "against", "max_columns", *BESIDE, *LEVELS)
 
 #: a number as JSON has it: no text, no true or false, nothing infinite
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+#: above 0 and below 1
+Level = Annotated[Number, Field(gt=0, lt=1)]
 #: a class
 Label = Annotated[bool, Field(strict=True)] | Number | Annotated[str, Field(strict=True, max_length=LONGEST)]
 
@@ -51,15 +56,15 @@ def several(of: Any, most: int) -> Any:
 
 def table_row(columns: Columns) -> Any:
     """The type of a row of a table: an object with these columns, or their values in order."""
-    cells = {column.name: _cell(column) for column in columns.inputs}
-    record = {"type": "object", "properties": cells, "required": list(cells), "additionalProperties": False}
+    cells = {column.name: _cell(column) for column in columns.inputs if not isinstance(column, ImageColumn)}
+    record = {"type": "object", "properties": cells, "required": list(cells)}
     in_order = {"type": "array", "prefixItems": list(cells.values()), "minItems": len(cells), "maxItems": len(cells)}
     # `RowReader` checks what is in it: pydantic's errors of a union would speak of both forms at once.
     return Annotated[Any, WithJsonSchema({"anyOf": [record, in_order]})]
 
 
-def _cell(column: NumberColumn | CategoryColumn) -> Schema:
-    if isinstance(column, CategoryColumn):
+def _cell(column: Column) -> Schema:
+    if not isinstance(column, NumberColumn) or not column.form.plain:
         return {"type": ["string", "number", "boolean", "null"], "maxLength": LONGEST}
     return {"type": "number"} if column.fill is None else {"type": ["number", "null"]}
 
@@ -83,7 +88,8 @@ def parse_rows(kind: type[BaseModel], content: bytes) -> tuple[dict[str, Any], i
     """The fields of a body that are not null, and how many rows they are of; what comes with rows has one for each."""
     fields = {name: value for name, value in parse(kind, content).items() if value is not None}
     n_rows = len(fields["rows"]) if "rows" in fields else 1
-    for name in ("labels", "scores"):
+    fields |= {name: [fields[name]] * n_rows for name in LEVELS if name in fields}
+    for name in BESIDE:
         if name in fields and len(fields[name]) != n_rows:
             raise InputError(f"`{name}` must have one entry for each of the {n_rows} rows; got {len(fields[name])}.")
     return fields, n_rows
@@ -114,6 +120,8 @@ def _in_words(error: ValidationError) -> BodyError:
         "int_parsing_size": "must be a whole number of a usual size",
         "finite_number": "must be a finite number, at most 1.8e308",
         "none_required": "must be null, or left out",
+        "less_than": f"must be below {context.get('lt')}",
+        "greater_than": f"must be above {context.get('gt')}",
         "less_than_equal": f"must be at most {context.get('le')}",
         "greater_than_equal": f"must be at least {context.get('ge')}",
     }

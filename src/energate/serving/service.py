@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ from numpy.typing import NDArray
 import energate
 from energate.errors import InputError
 from energate.persistence import read_columns
-from energate.serving import schemas
+from energate.serving import bodies, schemas
 from energate.serving.operations import Operation, RowsOf, operations
-from energate.tables import CategoryColumn, CellError, Columns
-from energate.views import describe, view_of
+from energate.serving.questions import questions
+from energate.tables import CellError, Columns, ImageColumn
+from energate.views import View, describe, view_of
+from energate.views.tabular import TableModel
 
 MOST_EXAMPLES = 20
 LARGEST = float(np.finfo(np.float64).max)
@@ -74,15 +77,36 @@ class RowReader:
         except CellError as error:
             raise InputError(error.told(f"rows[{error.row}]")) from None
 
+    def carried(self, rows: Sequence[Any]) -> dict[str, Any]:
+        """What rows have beside the model's columns, such as ids: ``carried``, an object each; nothing if none has."""
+        names = set() if self.columns is None else set(self.columns.names)
+        found = [
+            {name: cell for name, cell in row.items() if name not in names} if isinstance(row, dict) else {}
+            for row in rows
+        ]
+        return {"carried": found} if any(found) else {}
+
+    @property
+    def bulk(self) -> bodies.Bulk:
+        """What reads many rows at once: a matrix, of a model that takes numbers alone, or a table."""
+        npy = {bodies.NPY: partial(bodies.from_npy, n_features=self.n_features)} if self.columns is None else {}
+        return {**npy, bodies.ARROW: self._of_arrow}
+
+    def _of_arrow(self, content: bytes) -> NDArray[np.float64]:
+        table = bodies.from_arrow(content)
+        if self.columns is None:
+            return bodies.numbers_of(table, self.n_features)
+        try:
+            return self.columns.matrix(table)
+        except CellError as error:
+            raise InputError(error.told(f"rows[{error.row}]")) from None
+
     @property
     def ordinary(self) -> Any:
         """A row to show how a request looks."""
         if self.columns is None:
             return [0.0] * self.n_features
-        return {
-            column.name: column.categories[0] if isinstance(column, CategoryColumn) else column.fill or 0.0
-            for column in self.columns.inputs
-        }
+        return {column.name: column.ordinary for column in self.columns.inputs}
 
 
 def _record(row: Any, names: Sequence[str], number: int) -> dict[str, Any]:
@@ -93,9 +117,10 @@ def _record(row: Any, names: Sequence[str], number: int) -> dict[str, Any]:
         row = dict(zip(names, row, strict=True))
     if not isinstance(row, dict):
         raise InputError(f"rows[{number}] must be an object, or a list of values; got {schemas.shown(row)}.")
-    if row.keys() != set(names):
-        unknown, absent = [name for name in row if name not in names], [name for name in names if name not in row]
-        parts = {"has unknown columns": unknown, "lacks columns (null stands for a missing value)": absent}
+    absent = [name for name in names if name not in row]
+    if absent:
+        unknown = [name for name in row if name not in names]
+        parts = {"lacks columns (null stands for a missing value)": absent, "has others": unknown}
         words = [f"{word}: {', '.join(map(schemas.shown, found[:5]))}" for word, found in parts.items() if found]
         raise InputError(f"rows[{number}] {'; '.join(words)}.")
     for name, cell in row.items():
@@ -117,9 +142,16 @@ def _is_cell(value: Any) -> bool:
 
 
 def serve_model(
-    model: Any, columns: Columns | None = None, examples: Sequence[Any] = (), settings: Settings | None = None
+    model: Any,
+    columns: Columns | None = None,
+    examples: Sequence[Any] = (),
+    settings: Settings | None = None,
+    name: str | None = None,
 ) -> Served:
-    """What a server offers of a fitted estimator, whose rows are those of a table if it has ``columns``."""
+    """What a server offers of a fitted estimator, whose rows are those of a table if it has ``columns``.
+
+    ``name`` is what people call it.
+    """
     view, about = view_of(model), describe(model)
     if columns is None and about["cells"] is not None:  # its rows are not all numbers
         columns = view.columns([each["name"] for each in about["cells"]])
@@ -128,19 +160,51 @@ def serve_model(
         about["seen_names"] = view.seen_names(columns.feature_names)
         if about["labels"] is not None and columns.labels:
             about["labels"] = list(columns.labels)
-    reader = RowReader(int(model.n_features_in_), columns)
+    pictures = columns is not None and any(isinstance(column, ImageColumn) for column in columns.inputs)
+    reader = RowReader(int(model.n_features_in_), None if pictures else columns)  # pixels have no names
     settings = settings or Settings()
-    offered = operations(view, about, RowsOf(reader.kind, reader.matrix, settings.max_rows))
-    shown = list(examples)[:MOST_EXAMPLES]
+    rows_of = RowsOf(reader.kind, reader.matrix, settings.max_rows, reader.bulk, reader.carried)
+    shown = list(examples or (columns.examples if columns is not None else ()))[:MOST_EXAMPLES]
+    example = shown[0] if shown else reader.ordinary
+    offered = {**operations(view, about, rows_of), **questions(view, reader.columns, rows_of, example)}
     for number, row in enumerate(shown):
         _check_example(number, row, reader)
+    about |= _pictures(view, columns, shown)
     about |= {
-        "columns": None if columns is None else columns.to_json(),
-        "image": None if columns is None or columns.image is None else list(columns.image),
+        "target": columns.targets[0] if columns is not None and len(columns.targets) == 1 else None,
+        "columns": None if columns is None or pictures else _without(columns.to_json(), "examples"),
         "examples": shown,
         "operations": list(offered),
+        "limits": {"rows": settings.max_rows, "bytes": settings.max_bytes},
     }
-    return Served(about, offered, shown[0] if shown else reader.ordinary)
+    if name is not None:
+        about["name"] = name
+    return Served(about, offered, example)
+
+
+def _pictures(view: View, columns: Columns | None, examples: Sequence[Any]) -> dict[str, Any]:
+    """``image``, the shape of the pictures that rows are, and ``range`` of their pixels; without a range neither.
+
+    ``white`` is where the brightest pixel of a file stands, None where files have no place on the scale.
+
+    A page that does not know which numbers are dark and bright had better not draw.
+    """
+    shape = view.shape if columns is None else columns.image or view.shape
+    limits = view.range if columns is None else columns.range or view.range
+    rows = [row for row in examples if isinstance(row, list | tuple)]
+    if shape is not None and limits is None and rows:
+        limits = min(map(min, rows)), max(map(max, rows))
+    known = shape is not None and limits is not None
+    column = TableModel(view.named, columns).pictures if known else None
+    return {
+        "image": list(shape) if known and shape else None,
+        "range": list(limits) if known and limits else None,
+        "white": None if column is None else column.white,
+    }
+
+
+def _without(content: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in content.items() if key != name}
 
 
 def _check_example(number: int, row: Any, reader: RowReader) -> None:
@@ -153,7 +217,7 @@ def _check_example(number: int, row: Any, reader: RowReader) -> None:
 
 def load_served(path: Path, device: str = "cpu", settings: Settings | None = None) -> Served:
     """What a server offers of a saved model; example rows may lie beside it, in ``NAME-examples.json``."""
-    return serve_model(energate.load(path, device), read_columns(path), examples_beside(path), settings)
+    return serve_model(energate.load(path, device), read_columns(path), examples_beside(path), settings, path.name)
 
 
 def examples_beside(path: Path) -> list[Any]:

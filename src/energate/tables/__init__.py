@@ -4,10 +4,14 @@ from energate.tables.columns import (
     CategoryColumn,
     CodedRows,
     Columns,
+    ImageColumn,
     NumberColumn,
     classes_of,
     labels_of,
     learn_columns,
+    pictures_of,
+    size_in_words,
+    white_of,
 )
 from energate.tables.reading import load_arff, load_table, open_table
 from energate.tables.values import CellError
@@ -17,6 +21,7 @@ __all__ = [
     "CellError",
     "CodedRows",
     "Columns",
+    "ImageColumn",
     "NumberColumn",
     "classes_of",
     "labels_of",
@@ -24,4 +29,7 @@ __all__ = [
     "load_arff",
     "load_table",
     "open_table",
+    "pictures_of",
+    "size_in_words",
+    "white_of",
 ]

@@ -4,6 +4,7 @@
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -12,21 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from energate.errors import InputError
-from energate.tables.values import (
-    CellError,
-    categories_of,
-    doubts,
-    is_category,
-    keyed,
-    listed,
-    names_of,
-    numbers,
-    refuse_mixed,
-    words,
-)
+from energate.tables.forms import FORMATS, PLAIN, Form
+from energate.tables.made import PARTS, DateColumn, TextColumn
+from energate.tables.values import CellError, is_category, keyed, listed, names_of, numbers, words
 
 TASKS = ("classify", "multilabel", "anomaly")
-VERSION = 2
+VERSION = 4
+BRIGHTEST = 255.0  # a pixel of a file
+_LATER = {2: ("coded",), 4: ("range", "examples")}  # what came with which version
 _ON_OFF = {"0": 0, "1": 1, "false": 0, "true": 1, "no": 0, "yes": 1}
 Array = NDArray[np.float64]
 
@@ -37,6 +31,12 @@ class NumberColumn:
 
     name: str
     fill: float | None
+    form: Form = PLAIN
+
+    @property
+    def ordinary(self) -> Any:
+        """A cell to show what a row looks like."""
+        return self.fill or 0.0
 
     @property
     def feature_names(self) -> list[str]:
@@ -45,7 +45,7 @@ class NumberColumn:
 
     def coded(self, values: Any) -> Array:
         """The numbers of the cells, NaN where one is missing and may be: (n,)."""
-        found = numbers(values, self.name)
+        found = numbers(values, self.name, self.form)
         missing = np.isnan(found)
         if self.fill is None and missing.any():
             raise CellError(self.name, int(missing.argmax()), None, "a number")
@@ -63,6 +63,12 @@ class CategoryColumn:
 
     name: str
     categories: tuple[str | None, ...]
+    form: Form = PLAIN
+
+    @property
+    def ordinary(self) -> Any:
+        """A cell to show what a row looks like."""
+        return self.categories[0]
 
     @property
     def feature_names(self) -> list[str]:
@@ -76,11 +82,18 @@ class CategoryColumn:
 
     def coded(self, values: Any) -> Array:
         """The keys of the cells, NaN where one is missing: (n,); see `energate.tables.values.keys_of`."""
-        return keyed(values, self.words)
+        return keyed(values, self.words, self.form.missing)
+
+    def unseen(self, values: Any) -> Counter[str]:
+        """The cells that are none of the categories, and how often each is there."""
+        codes, different = words(values, self.form.missing)
+        counts = np.bincount(codes, minlength=len(different)).tolist()
+        found = zip(different, counts, strict=True)
+        return Counter({text: n for text, n in found if text is not None and text not in self.categories})
 
     def fill_in(self, matrix: Array, values: Any) -> None:
         """Write 0 and 1 into (n, number of categories)."""
-        codes, different = words(values)
+        codes, different = words(values, self.form.missing)
         places = {category: place for place, category in enumerate(self.categories)}
         # A last column, cut off again, takes what is no category.
         table = np.eye(len(places) + 1)[[places.get(each, len(places)) for each in different], :-1]
@@ -88,21 +101,74 @@ class CategoryColumn:
 
 
 @dataclass(frozen=True)
+class ImageColumn:
+    """A column of pictures, each of this shape: height, width and channels.
+
+    ``white`` is the value that the brightest pixel of a file has here; None where files have no place on the scale.
+    """
+
+    name: str
+    shape: tuple[int, int, int]
+    white: float | None = None
+    form: Form = PLAIN
+
+    @property
+    def ordinary(self) -> Any:
+        """A picture to show what a row looks like: a dark one."""
+        return np.zeros(self.shape).tolist()
+
+    @property
+    def feature_names(self) -> list[str]:
+        """A column of the matrix for each number of a pixel."""
+        return [f"{self.name}{i}" for i in range(math.prod(self.shape))]
+
+    def fill_in(self, matrix: Array, values: Any) -> None:
+        """Write the pixels into (n, height * width * channels)."""
+        given = tuple(np.shape(values)[1:])
+        if (*given, 1)[:3] != self.shape or len(given) not in (2, 3):
+            raise InputError(
+                f"{self.name!r} must hold pictures of {size_in_words(self.shape)}; got {size_in_words(given)}."
+            )
+        matrix[:] = np.reshape(values, matrix.shape)
+        if not np.isfinite(matrix).all():
+            row = int(np.flatnonzero(~np.isfinite(matrix).all(1))[0])
+            raise CellError(self.name, row, "a pixel that is none", "a picture of finite numbers")
+
+    def coded(self, values: Any) -> Array:
+        """The pixels, (n, height * width * channels)."""
+        found = np.empty((len(values), math.prod(self.shape)))
+        self.fill_in(found, values)
+        return found
+
+
+def size_in_words(shape: Sequence[int]) -> str:
+    """The shape of a picture: 28 x 28, or 32 x 32 x 3 in colours."""
+    return " x ".join(map(str, shape[:2] if len(shape) == 3 and shape[2] == 1 else shape)) or "single numbers"
+
+
+#: what a row of a table may be made of
+Column = NumberColumn | CategoryColumn | DateColumn | TextColumn | ImageColumn
+
+
+@dataclass(frozen=True)
 class Columns:
     """The columns of a table that a model takes, in their order, and what it says about the table's others.
 
     ``inputs`` are the columns taken.  ``targets`` are the columns that were to be predicted, ``labels`` their names for
-    several labels; ``image`` is (height, width) where the numbers of a row are a picture.  ``coded`` columns are for a
-    model that takes missing cells and categories as they are: one number for each column, NaN where a cell is missing,
-    and for a category its key.  Otherwise missing cells are filled, and categories are columns of 0 and 1.
+    several labels; ``image`` is (height, width), perhaps with channels, where the numbers of a row are a picture.
+    ``coded`` columns are for a model that takes missing cells and categories as they are: one number for each column,
+    NaN where a cell is missing, and for a category its key.  Otherwise missing cells are filled, and categories are
+    columns of 0 and 1.  Of pictures ``range`` is that of the pixels, from least to largest, and ``examples`` are some.
     """
 
-    inputs: tuple[NumberColumn | CategoryColumn, ...]
+    inputs: tuple[Column, ...]
     task: str = "classify"
     targets: tuple[str, ...] = ()
     labels: tuple[str, ...] | None = None
-    image: tuple[int, int] | None = None
+    image: tuple[int, ...] | None = None
     coded: bool = False
+    range: tuple[float, float] | None = None
+    examples: tuple[tuple[float, ...], ...] = ()
 
     def __post_init__(self) -> None:
         names = self.names
@@ -111,11 +177,13 @@ class Columns:
         if not names or len(set(names)) < len(names) or set(names) & set(self.targets):
             raise InputError(f"`inputs` must be columns, each once, and no targets; got {listed(names)}.")
         if self.image is not None and math.prod(self.image) != len(self.feature_names):
-            height, width = self.image
+            size = "x".join(map(str, self.image))
             raise InputError(
-                f"An image of {height}x{width} has {height * width} pixels; the table has {len(self.feature_names)} "
+                f"An image of {size} has {math.prod(self.image)} pixels; the table has {len(self.feature_names)} "
                 "columns of numbers. Leave the others out, or give the size that the images have."
             )
+        if any(len(row) != len(self.feature_names) for row in self.examples):
+            raise InputError(f"`examples` must be rows of {len(self.feature_names)} numbers.")
 
     @classmethod
     def plain(cls, names: Sequence[str], task: str = "classify") -> Self:
@@ -130,7 +198,29 @@ class Columns:
     @property
     def feature_names(self) -> list[str]:
         """The columns of the matrix."""
-        return self.names if self.coded else [name for column in self.inputs for name in column.feature_names]
+        whole = (NumberColumn, CategoryColumn) if self.coded else ()
+        return [
+            name
+            for column in self.inputs
+            for name in ([column.name] if isinstance(column, whole) else column.feature_names)
+        ]
+
+    @property
+    def words(self) -> list[tuple[str, ...] | None]:
+        """The categories of each column of a coded matrix, without missing cells; None for numbers."""
+        found: list[tuple[str, ...] | None] = []
+        for column in self.inputs:
+            wide = len(column.feature_names) if isinstance(column, DateColumn | TextColumn) else 1
+            found += [column.words] if isinstance(column, CategoryColumn) else [None] * wide
+        return found
+
+    def unseen(self, frame: Any) -> dict[str, Counter[str]]:
+        """Of every column of categories, the cells that are none of them, and how often each is there."""
+        return {
+            column.name: column.unseen(frame[column.name])
+            for column in self.inputs
+            if isinstance(column, CategoryColumn)
+        }
 
     def for_width(self, n_features: Any) -> Self:
         """Themselves, unless they make other rows than a model of so many columns takes."""
@@ -147,7 +237,7 @@ class Columns:
         if missing:
             raise InputError(f"The table must have the columns that the model takes; it lacks {listed(missing)}.")
         if self.coded:
-            return np.stack([column.coded(frame[column.name]) for column in self.inputs], 1)  # (n, d)
+            return np.column_stack([column.coded(frame[column.name]) for column in self.inputs])  # (n, d)
         widths = [len(column.feature_names) for column in self.inputs]
         found = np.empty((len(frame[self.names[0]]), sum(widths)))
         for column, width, end in zip(self.inputs, widths, np.cumsum(widths).tolist(), strict=True):
@@ -170,8 +260,9 @@ class Columns:
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON; `from_json` reads it."""
-        own = {name: _plain(value) for name, value in vars(self).items() if name != "inputs"}
-        inputs = [{name: _plain(value) for name, value in vars(column).items()} for column in self.inputs]
+        own = {name: _plain(value) for name, value in vars(self).items() if name not in ("inputs", "examples")}
+        own["examples"] = [[int(value) if value.is_integer() else value for value in row] for row in self.examples]
+        inputs = [_as_json(column) for column in self.inputs]
         return {"version": VERSION, **own, "inputs": inputs}
 
     @classmethod
@@ -187,11 +278,17 @@ class Columns:
                 None if labels is None else _texts(labels),
                 None if image is None else _size(image),
                 _flag(content.get("coded", False)),
+                *_shown(content),
             )
         except InputError:
             raise
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"These are no columns that energate wrote: {error}.") from error
+
+
+def _as_json(column: Column) -> dict[str, Any]:
+    own = {name: _plain(value) for name, value in vars(column).items() if name != "form"}
+    return own if column.form == PLAIN else {**own, "form": column.form.to_json()}
 
 
 def _plain(value: Any) -> Any:
@@ -201,25 +298,46 @@ def _plain(value: Any) -> Any:
 def _check_keys(content: dict[str, Any]) -> None:
     if type(content.get("version")) is not int or not 1 <= content["version"] <= VERSION:
         raise ValueError(f"version {content.get('version')!r}, expected 1 to {VERSION}")
-    later = set() if content["version"] == 1 else {"coded"}
+    later = {name for version, names in _LATER.items() if content["version"] >= version for name in names}
     if content.keys() != {"version", "task", "targets", "labels", "image", "inputs"} | later:
         raise ValueError(f"unexpected keys {sorted(content)}")
 
 
-def _column(content: dict[str, Any]) -> NumberColumn | CategoryColumn:
+def _column(content: dict[str, Any]) -> Column:
+    form = Form.from_json(content["form"]) if "form" in content else PLAIN
+    content = {key: value for key, value in content.items() if key != "form"}
     (name,) = _texts([content["name"]])
+    if content.keys() == {"name", "shape", "white"}:
+        height, width, channels = _size(content["shape"])
+        white = content["white"]
+        if white is not None and (type(white) not in (int, float) or not 0 < white < math.inf):
+            raise ValueError(f"the white of {name!r} is no number above 0")
+        return ImageColumn(name, (height, width, channels), None if white is None else float(white))
     if content.keys() == {"name", "fill"}:
-        fill = content["fill"]
-        if fill is not None and (type(fill) not in (int, float) or not math.isfinite(fill)):
-            raise ValueError(f"the fill of {name!r} is no number")
-        return NumberColumn(name, None if fill is None else float(fill))
+        return NumberColumn(name, None if content["fill"] is None else _finite(content["fill"], name), form)
+    if content.keys() == {"name", "style", "parts", "fill"}:
+        (style,), parts, fill = _texts([content["style"]]), _texts(content["parts"]), content["fill"]
+        if style not in FORMATS or not parts or not set(parts) <= set(PARTS) or len(fill) != len(parts):
+            raise ValueError(f"the dates of {name!r} have no known style and parts")
+        return DateColumn(name, style, parts, tuple(_finite(each, name) for each in fill), form)
+    if content.keys() == {"name", "vocabulary"}:
+        vocabulary = _texts(content["vocabulary"])
+        if not vocabulary or len(set(vocabulary)) < len(vocabulary):
+            raise ValueError(f"the words of {name!r} must be there, each once")
+        return TextColumn(name, vocabulary, form)
     categories = content["categories"]
     if content.keys() != {"name", "categories"} or type(categories) is not list or not categories:
         raise ValueError(f"the column {name!r} has neither a fill nor categories")
     _texts([category for category in categories if category is not None])
     if len(set(categories)) < len(categories):
         raise ValueError(f"a category of {name!r} occurs twice")
-    return CategoryColumn(name, tuple(categories))
+    return CategoryColumn(name, tuple(categories), form)
+
+
+def _finite(value: Any, name: str) -> float:
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError(f"the fill of {name!r} is no number")
+    return float(value)
 
 
 def _texts(values: Any) -> tuple[str, ...]:
@@ -234,10 +352,26 @@ def _flag(value: Any) -> bool:
     return value
 
 
-def _size(values: Any) -> tuple[int, int]:
-    if type(values) is not list or len(values) != 2 or any(type(value) is not int or value < 1 for value in values):
-        raise ValueError("an image must have a height and a width")
-    return values[0], values[1]
+def _size(values: Any) -> tuple[int, ...]:
+    whole = type(values) is list and all(type(value) is int and value > 0 for value in values)
+    if not whole or len(values) not in (2, 3):
+        raise ValueError("an image must have a height and a width, perhaps channels")
+    return tuple(values)
+
+
+def _shown(content: dict[str, Any]) -> tuple[tuple[float, float] | None, tuple[tuple[float, ...], ...]]:
+    """The range and the examples of pictures."""
+    limits, rows = content.get("range"), content.get("examples", [])
+    if type(rows) is not list or any(type(row) is not list for row in rows):
+        raise ValueError("`examples` must be rows of numbers")
+    found = [] if limits is None else list(limits)
+    for value in (*found, *(value for row in rows for value in row)):
+        if type(value) not in (int, float) or not math.isfinite(value):
+            raise ValueError("pixels must be finite numbers")
+    if limits is not None and (len(found) != 2 or not found[0] <= found[1]):
+        raise ValueError("`range` must be two numbers, the least first")
+    limited = None if limits is None else (float(found[0]), float(found[1]))
+    return limited, tuple(tuple(map(float, row)) for row in rows)
 
 
 @dataclass(frozen=True)
@@ -260,32 +394,58 @@ def learn_columns(
     drop: Sequence[str] = (),
     keep: Sequence[str] = (),
     categories: Sequence[str] = (),
-    image: tuple[int, int] | None = None,
+    image: tuple[int, ...] | None = None,
     rows: NDArray[np.int64] | None = None,
     coded: bool = False,
     declared: Sequence[str] = (),
+    missing: Sequence[str] = (),
+    decimal: str | None = None,
 ) -> tuple[Columns, list[str]]:
     """The columns that a model can take, with fill values and categories from ``rows``, and what was left out and why.
 
     Columns in ``drop`` are left out, those in ``keep`` never are.  Those in ``categories`` count as text.  ``coded``
     columns are for a model that takes missing cells and categories as they are.  ``declared`` are columns that the
-    table itself calls categories: text, if they are no ids or dates.
+    table itself calls categories: text, if they are no ids or dates.  ``missing`` are words that are missing cells
+    beside the usual ones, ``decimal`` the mark before fractions, where it is known.
     """
+    from energate.tables.learning import Learner  # which needs what is here
+
     _check_names(table, targets=targets, drop=drop, keep=keep, category=categories)
-    inputs, notes = list[NumberColumn | CategoryColumn](), list[str]()
+    inputs, notes = list[Column](), list[str]()
+    found = None if labels is None else tuple(labels)
+    pictures = pictures_of(table)
+    if pictures is not None:
+        made_of = (*pictures.shape, 1)[: 2 if pictures.shape[2] == 1 else 3]
+        return Columns((pictures,), task, tuple(targets), found, made_of), notes
+    learner = Learner(rows, tuple(missing), decimal, notes)
     for name in table:
         if name in targets or name in drop:
             continue
         typed = name in declared or is_category(table[name])
-        made = _learn(name, table[name], name in categories, name in keep, typed, rows, notes)
+        made = learner.learn(name, table[name], name in categories, name in keep, typed)
         if isinstance(made, str):
             notes.append(f"{name!r} is left out: {made}")
         else:
             inputs.append(made)
     if not inputs:
         raise InputError(f"There is no column left to learn from. {' '.join(notes)}".rstrip())
-    found = None if labels is None else tuple(labels)
     return Columns(tuple(inputs), task, tuple(targets), found, image, coded), notes
+
+
+def pictures_of(table: Mapping[str, Any]) -> ImageColumn | None:
+    """The column of a table that holds pictures; the others then say something about them."""
+    for name, values in table.items():
+        if isinstance(values, np.ndarray) and values.ndim > 2:
+            height, width, channels = map(int, (*values.shape[1:], 1)[:3])
+            return ImageColumn(name, (height, width, channels), white_of(float(values.max()), values.dtype))
+    return None
+
+
+def white_of(largest: float, dtype: Any = None) -> float | None:
+    """Where the brightest pixel of a file stands, if pixels go up to ``largest``: at 1 or at 255, or nobody knows."""
+    if dtype == np.uint8:
+        return BRIGHTEST
+    return 1.0 if 0.5 < largest <= 1 else BRIGHTEST if 128 <= largest <= BRIGHTEST else None
 
 
 def _check_names(table: Mapping[str, Any], **given: Sequence[str]) -> None:
@@ -297,55 +457,11 @@ def _check_names(table: Mapping[str, Any], **given: Sequence[str]) -> None:
             )
 
 
-def _learn(
-    name: str, values: Any, category: bool, keep: bool, typed: bool, rows: NDArray[np.int64] | None, notes: list[str]
-) -> NumberColumn | CategoryColumn | str:
-    """A column as a model takes it, or why it is left out; ``notes`` gets what else there is to say.
-
-    The user says that it is a ``category``, or its type does (``typed``).
-    """
-    try:
-        found = None if category or typed else numbers(values, name)
-    except CellError as error:
-        if isinstance(error.value, float):  # infinite
-            raise
-        found = None
-    if found is not None:
-        return _learn_numbers(name, found, keep, rows)
-    codes, different = words(values)
-    if not category and not typed:
-        refuse_mixed(name, codes, different)
-    why = "" if keep or category else doubts(len(codes), different)
-    if why == "names":
-        n_different = sum(text is not None for text in different)
-        return f"text with {n_different:,} values in {len(codes):,} rows, which names the rows."
-    if why == "dates":
-        return "it holds dates, and a new row has a new one (--keep takes them as categories)."
-    looked_at = slice(None) if rows is None else rows
-    chosen, note = categories_of(name, codes, different, looked_at)
-    if note:
-        notes.append(note)
-    absent = (None,) if None in {different[i] for i in np.unique(codes[looked_at])} else ()
-    return CategoryColumn(name, (*chosen, *absent))
-
-
-def _learn_numbers(name: str, found: Array, keep: bool, rows: NDArray[np.int64] | None) -> NumberColumn | str:
-    known = found if rows is None else found[rows]
-    known = known[~np.isnan(known)]
-    if not len(known):
-        return "no row has a value."
-    with np.errstate(over="ignore"):
-        steps = np.diff(found)
-    if not keep and len(found) > 2 and (steps == 1).all():
-        return "it counts the rows (--keep takes it)."
-    return NumberColumn(name, 2 * float(np.median(known / 2)))  # the mean of two huge numbers overflows
-
-
 # --- what is to be predicted -------------------------------------------------------------------------------------
 
 
-def classes_of(table: Mapping[str, Any], target: str) -> NDArray[Any]:
-    """The class of every row: whole numbers, or text."""
+def classes_of(table: Mapping[str, Any], target: str, to_learn: bool = True) -> NDArray[Any]:
+    """The class of every row: whole numbers, or text; ``to_learn`` from: several classes, with several rows each."""
     _check_names(table, target=[target])
     codes, different = _present(target, table[target])
     n_rows = len(codes)
@@ -361,6 +477,8 @@ def classes_of(table: Mapping[str, Any], target: str) -> NDArray[Any]:
             )
         y = found.astype(np.int64)
     n_classes = len(np.unique(y))
+    if not to_learn:
+        return y
     if n_classes < 2:
         raise InputError(f"The target {target!r} must have at least 2 classes; every row has {y[0]!s}.")
     if n_classes > max(2, n_rows / 2):

@@ -6,9 +6,14 @@ CSV, TSV and Parquet need the extra `tables`.  The cells of text files stay the 
 another file is not changed, and `energate.tables.columns` makes numbers of the rest.
 """
 
-import csv
+import atexit
+import gzip
+import math
 import os
 import re
+import shutil
+import sys
+import tempfile
 import xml.etree.ElementTree as ET
 import zipfile
 import zlib
@@ -19,7 +24,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +34,11 @@ from energate.tables.arff import ArffFile, Attribute
 from energate.tables.columns import flags_of
 from energate.tables.values import CellError, is_text, listed, numbers, words
 
+if TYPE_CHECKING:
+    from energate.tables.pictures import Pictures
+
+#: a table, or pictures that are one together
+AnyPath = str | os.PathLike[str] | Sequence[Path]
 #: columns of equal length, by name, in their order
 Batch = dict[str, Any]
 #: X (n, d), y (n,) or (n, L), and the names of the columns of X.
@@ -41,6 +51,9 @@ BLOCK = 2**22  # bytes of a text file at once
 CELLS = 2**20  # numbers at once
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 PARTS = ("train", "valid", "test")  # of NPZ files
+PICTURES = ("images", "image")  # what arrays of pictures are called in NPZ files, beside X and x_train
+PICTURE = "image"  # the column of them
+MOST_CHANNELS = 4
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError, SyntaxError)
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
@@ -59,8 +72,13 @@ class Source(ABC):
         names: list[str],
         groups: dict[str, list[str]] | None = None,
         attributes: dict[str, Attribute] | None = None,
+        notes: list[str] | None = None,
+        index: Sequence[str] = (),
     ) -> None:
         self.path, self.names = path, names
+        self.notes = [] if notes is None else notes  # what was guessed of the file
+        self.index = list(index)  # columns that number the rows
+        self.decimal: str | None = None  # the mark before fractions, if the file lets one guess it
         self.groups = groups or {}  # arrays that hold several columns: of NPZ files
         self.attributes = attributes or {}  # how columns were declared: of ARFF files
         #: those declared with more than two words, which are categories even if the words are numbers
@@ -85,12 +103,29 @@ class Source(ABC):
         """The error of a cell with its place in this file; its batch began at ``first_row``."""
         return InputError(error.told(self.where(first_row + error.row)))
 
+    def told_notes(self) -> list[str]:
+        """What was guessed, with the name of the file."""
+        return [f"{self.path.name}: {note}" for note in self.notes]
+
     def read(self) -> Batch:
         """All rows at once."""
         parts = list(self.batches())
         if not any(map(n_rows, parts)):
             raise InputError(f"{self.path.name} has no rows.")
-        return {name: _joined([part[name] for part in parts]) for name in self.names}
+        return joined(parts)
+
+
+def joined(parts: Sequence[Batch]) -> Batch:
+    """The rows of several batches, of which there is at least one, as one."""
+    return {name: _joined([part[name] for part in parts]) for name in parts[0]}
+
+
+def cut(batch: Batch, start: int, stop: int) -> Batch:
+    """Some rows of a batch."""
+    return {
+        name: values[start:stop] if isinstance(values, np.ndarray) else values.slice(start, stop - start)
+        for name, values in batch.items()
+    }
 
 
 def _joined(parts: list[Any]) -> Any:
@@ -99,17 +134,49 @@ def _joined(parts: list[Any]) -> Any:
     return require("pyarrow", "tables").chunked_array(parts)
 
 
-def open_table(path: str | os.PathLike[str], part: str = "train") -> Source:
-    """A table of a kind that its suffix says; ``part`` is for NPZ files that hold several (train, valid, test)."""
-    path = Path(path)
-    kind = path.suffix.lower()
-    if kind not in (*SEPARATORS, ".parquet", ".npz", ".arff"):
-        raise InputError(f"A table must be a .csv, .tsv, .parquet, .npz or .arff file; got {path.name!r}.")
+def open_table(
+    path: "AnyPath | Source",
+    part: str = "train",
+    *,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+    pictures: "Pictures | None" = None,
+) -> Source:
+    """A table of a kind that its suffix says; "-" is standard input, whose first bytes say it.
+
+    ``part`` is for NPZ files that hold several (train, valid, test); ``delimiter`` and ``encoding`` are those of a text
+    file, and are guessed if left out.  A folder of ``pictures``, or files of them, are a table, too: see
+    `energate.tables.pictures`.  A table that is open already is given back.
+    """
+    if isinstance(path, Source):
+        return path
+    from energate.tables import text  # which needs what is here
+    from energate.tables.pictures import PictureSource, is_picture
+
+    if not isinstance(path, str | os.PathLike):
+        return PictureSource(path, pictures)
+    path = _spooled() if str(path) == "-" else Path(path)
+    kind = text.kind_of(path)
+    if is_picture(path):
+        return PictureSource(path, pictures)
+    of_text = kind in text.SEPARATORS
+    if kind not in _KINDS and not of_text and kind not in text.LINES:
+        hint = " Save it as CSV there." if kind in (".xls", ".xlsx", ".ods") else ""
+        raise InputError(
+            f"A table must be a .csv, .tsv, .parquet, .npz or .arff file, or .jsonl, perhaps with .gz; got "
+            f"{path.name!r}.{hint}"
+        )
     if not path.is_file():
         raise InputError(f"There is no file {path.name!r} in the folder {str(path.parent)!r}.")
+    if (delimiter or encoding) and not of_text:
+        raise InputError(f"`delimiter` and `encoding` are for text such as CSV; {path.name} is none. Leave them out.")
     try:
-        if kind in SEPARATORS:
-            return TextSource(path)
+        if of_text:
+            return text.TextSource(path, delimiter, encoding)
+        if kind in text.LINES:
+            return text.JsonSource(path)
+        if path.suffix.lower() in text.OPENERS:
+            raise InputError(f"{path.name} must not be compressed once more; decompress it first.")
         if kind == ".parquet":
             return ParquetSource(path)
         return ArffSource(path) if kind == ".arff" else NpzSource(path, part)
@@ -117,101 +184,64 @@ def open_table(path: str | os.PathLike[str], part: str = "train") -> Source:
         raise InputError(f"{path} cannot be read ({error.strerror or error}).") from error
 
 
-# --- CSV and TSV -------------------------------------------------------------------------------------------------
+_KINDS = (".parquet", ".npz", ".arff")
+#: the first bytes of files that are no CSV
+_FIRST = {b"PAR1": ".parquet", b"PK\x03\x04": ".npz", b"@": ".arff", b"%": ".arff", b"{": ".jsonl", b"[": ".jsonl"}
 
 
-class TextSource(Source):
-    """A CSV or TSV file with the names of its columns in the first line."""
-
-    def __init__(self, path: Path) -> None:
-        self.separator = SEPARATORS[path.suffix.lower()]
-        _, names = next(_lines(path, self.separator), (0, []))
-        if not names:
-            raise InputError(f"{path.name} is empty; a table has the names of its columns in the first line.")
-        if not all(names):
-            raise InputError(f"{path.name} must name every column in its first line; a name is empty there.")
-        super().__init__(path, names)
-
-    def where(self, row: int) -> str:
-        """File and line; cells with line breaks, and empty lines, make it worth counting."""
-        found = next(islice(_lines(self.path, self.separator), row + 1, None), None)
-        return f"{self.path.name}, line {found[0]}" if found else f"{self.path.name}, row {row + 1}"
-
-    def batches(self) -> Iterator[Batch]:
-        """Cells as text, None where one is empty."""
-        pa, reader = require("pyarrow", "tables"), require("pyarrow.csv", "tables")
+def _spooled() -> Path:
+    """Standard input as a file, since tables are looked at more than once; it is gone when the process ends."""
+    folder = tempfile.mkdtemp(prefix="energate-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = Path(folder) / "standard input"
+    with path.open("wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    with path.open("rb") as file:
+        head = file.read(64)
+    zipped = head.startswith(b"\x1f\x8b")
+    if zipped:
         try:
-            batches = reader.open_csv(
-                self.path,
-                read_options=reader.ReadOptions(block_size=BLOCK, column_names=self.names),
-                parse_options=reader.ParseOptions(delimiter=self.separator, newlines_in_values=True),
-                convert_options=reader.ConvertOptions(
-                    column_types=dict.fromkeys(self.names, pa.string()), strings_can_be_null=True, null_values=[""]
-                ),
-            )
-            first = True
-            for batch in batches:
-                # The first row are the names, which pyarrow would not count in its messages otherwise.
-                found = batch.slice(1) if first and len(batch) else batch
-                first = first and not len(batch)
-                yield {name: found.column(i) for i, name in enumerate(self.names)}
-        except pa.ArrowInvalid as error:
-            raise self._explained(error) from error
-
-    def _explained(self, error: Exception) -> InputError:
-        """What pyarrow stumbled over, with its line."""
-        try:
-            _check_widths(self.path, self.separator)
-        except InputError as found:
-            return found
-        return InputError(f"{self.path.name} cannot be read ({error}).")
-
-
-def _check_widths(path: Path, separator: str) -> None:
-    """Refuse an empty text file, and rows that are shorter or longer than the first line."""
-    width = 0
-    for line, cells in _lines(path, separator):
-        width = width or len(cells)
-        if len(cells) != width:
-            raise InputError(
-                f"{path.name} must have {width} values in each row, as its first line has names; line {line} has "
-                f"{len(cells)}."
-            )
-    if not width:
-        raise InputError(f"{path.name} is empty; a table has the names of its columns in the first line.")
-
-
-def _lines(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
-    """Line number and cells of each line that has any; slow, for the first one and for messages."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            lines = csv.reader(file, delimiter=separator)
-            yield from ((lines.line_num, line) for line in lines if line)
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path.name} must be text in UTF-8; it cannot be read ({error}).") from error
+            with gzip.open(path) as file:
+                head = file.read(64)
+        except (OSError, EOFError, zlib.error) as error:
+            raise InputError(f"Standard input is damaged: it cannot be decompressed ({error}).") from error
+    kind = next((kind for first, kind in _FIRST.items() if head.lstrip().startswith(first)), ".csv")
+    return path.rename(path.with_name(f"standard input{kind}{'.gz' if zipped else ''}"))
 
 
 # --- Parquet -----------------------------------------------------------------------------------------------------
 
 
 class ParquetSource(Source):
-    """A Parquet file; its columns keep their types."""
+    """A Parquet file; its columns keep their types.
 
-    def __init__(self, path: Path) -> None:
+    ``file`` is where its bytes are, if not at ``path``.  ``row_groups`` are those to read, if not all; the number of
+    their first row is ``first_row``.
+    """
+
+    def __init__(
+        self, path: Path, file: Any = None, row_groups: Sequence[int] | None = None, first_row: int = 0
+    ) -> None:
         pa, parquet = require("pyarrow", "tables"), require("pyarrow.parquet", "tables")
+        self._row_groups, self._first_row = row_groups, first_row
         try:
-            self._file = parquet.ParquetFile(path)
+            self._file = parquet.ParquetFile(path if file is None else file, page_checksum_verification=True)
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{path.name} must be a Parquet file; it cannot be read ({error}).") from error
         super().__init__(path, list(self._file.schema_arrow.names))
 
+    def group_rows(self) -> list[int]:
+        """How many rows each row group of the file has."""
+        about = self._file.metadata
+        return [about.row_group(number).num_rows for number in range(about.num_row_groups)]
+
     def where(self, row: int) -> str:
-        return f"{self.path.name}, row {row + 1}"
+        return f"{self.path.name}, row {self._first_row + row + 1}"
 
     def batches(self) -> Iterator[Batch]:
         pa = require("pyarrow", "tables")
         try:
-            for batch in self._file.iter_batches(batch_size=self.batch_rows()):
+            for batch in self._file.iter_batches(batch_size=self.batch_rows(), row_groups=self._row_groups):
                 yield {name: batch.column(i) for i, name in enumerate(self.names)}
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{self.path.name} is damaged ({error}).") from error
@@ -269,7 +299,8 @@ class NpzSource(Source):
 
     ``X`` holds the columns that ``feature_names`` names, or x0, x1 and so on; a table ``Y`` likewise, with
     ``label_names``.  Without an ``X`` every array in one dimension is a column.  Of files with ``x_train`` and the
-    like, ``part`` says which rows.
+    like, ``part`` says which rows.  An ``X``, or ``images``, of three dimensions, or four with channels last, holds
+    pictures: one column, ``image``.
     """
 
     def __init__(self, path: Path, part: str) -> None:
@@ -292,7 +323,11 @@ class NpzSource(Source):
         self._columns = {name: found for name, found in columns.items() if found}  # array -> its columns
         self._arrays = {name: arrays[name] for name in self._columns}
         groups = {name: found for name, found in self._columns.items() if len(arrays[name].shape) == 2}
+        self._n_cells = sum(math.prod(each.shape[1:]) for each in self._arrays.values())
         super().__init__(path, [name for found in self._columns.values() for name in found], groups=groups)
+
+    def batch_rows(self) -> int:
+        return max(1, min(2**16, CELLS // max(1, self._n_cells)))
 
     def where(self, row: int) -> str:
         return f"{self.path.name}, row {row + 1}"
@@ -350,7 +385,8 @@ def _look(archive: zipfile.ZipFile, member: str) -> _Stored:
 def _of_part(stored: dict[str, _Stored], part: str, path: Path) -> dict[str, _Stored]:
     """The arrays of one part, without the part in their names."""
     if "X" in stored or "x_train" not in stored:
-        return stored
+        named = next((name for name in PICTURES if name in stored and len(stored[name].shape) > 2), None)
+        return stored if named is None or "X" in stored else {"X": stored[named], **_without(stored, named)}
     found = {name.removesuffix(f"_{part}"): each for name, each in stored.items() if name.endswith(f"_{part}")}
     if "x" not in found:
         there = [name for name in PARTS if f"x_{name}" in stored]
@@ -358,12 +394,22 @@ def _of_part(stored: dict[str, _Stored], part: str, path: Path) -> dict[str, _St
     return {"X": found.pop("x"), **found}
 
 
+def _without(stored: dict[str, _Stored], name: str) -> dict[str, _Stored]:
+    return {other: each for other, each in stored.items() if other != name}
+
+
 def _n_rows(stored: dict[str, _Stored], path: Path) -> int:
     if "X" in stored:
         each = stored["X"]
-        if len(each.shape) != 2 or each.dtype.kind not in "biuf":
+        if len(each.shape) not in (2, 3, 4) or each.dtype.kind not in "biuf":
             raise InputError(
-                f"`X` of {path.name} must be a table of numbers; it has shape {each.shape} and type {each.dtype}."
+                f"`X` of {path.name} must be a table of numbers, or pictures; it has shape {each.shape} and type "
+                f"{each.dtype}."
+            )
+        if len(each.shape) == 4 and each.shape[3] > MOST_CHANNELS:
+            raise InputError(
+                f"The pictures of {path.name} must have their channels last, as (n, height, width, channels); got "
+                f"{each.shape}."
             )
         return each.shape[0]
     lengths = {each.shape[0] for each in stored.values() if len(each.shape) == 1}
@@ -376,6 +422,8 @@ def _n_rows(stored: dict[str, _Stored], path: Path) -> int:
 
 
 def _column_names(name: str, stored: _Stored, given: list[str] | None, path: Path) -> list[str]:
+    if name == "X" and len(stored.shape) > 2:
+        return [PICTURE]
     if stored.dtype.kind not in "biufU" or len(stored.shape) > 2 or name in ("feature_names", "label_names"):
         return []
     if len(stored.shape) == 1:

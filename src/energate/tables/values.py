@@ -2,7 +2,6 @@
 
 import datetime
 import math
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,13 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from energate.errors import InputError, require
+from energate.tables.forms import MISSING, PLAIN, Form, look_like_dates
 
 MOST_CATEGORIES = 100
 ID_SHARE = 0.9  # a column of text with more different values than this share of the rows names the rows
 MIXED_SHARE = 0.5  # text among more numbers than this share is a mistake, not a category
-_DATE = re.compile(r"(\d{4}-\d\d?-\d\d?|\d\d?[./]\d\d?[./]\d{2,4}|\d{4}/\d\d?/\d\d?)([ T]\d\d?:\d\d.*)?")
-#: what an empty cell may look like in text
-MISSING = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null")
 #: the tables of packages that need not be installed
 FRAMES = {"pandas": ("DataFrame",), "polars": ("DataFrame",), "pyarrow": ("Table", "RecordBatch")}
 Array = NDArray[np.float64]
@@ -25,27 +22,38 @@ Array = NDArray[np.float64]
 class CellError(InputError):
     """One cell is not what its column must hold; ``row`` counts from 0 in the rows that were looked at."""
 
-    def __init__(self, column: str, row: int, value: Any, expected: str) -> None:
-        self.column, self.row, self.value, self.expected = column, row, value, expected
+    def __init__(self, column: str, row: int, value: Any, expected: str, hint: str = "") -> None:
+        self.column, self.row, self.value, self.expected, self.hint = column, row, value, expected, hint
         super().__init__(self.told(f"row {row + 1}"))
 
     def told(self, where: str) -> str:
         """The message, with a place that the user knows: a line of a file, say."""
-        return f"{where}: {self.column!r} must be {self.expected}; got {self.value!r}."
+        return f"{where}: {self.column!r} must be {self.expected}; got {self.value!r}.{self.hint}"
 
 
-def numbers(values: Any, name: str) -> Array:
+def numbers(values: Any, name: str, form: Form = PLAIN) -> Array:
     """A column as floats, NaN where a cell is missing; a `CellError` at the first that is neither, or is infinite."""
-    found = _arrow_numbers(values, name) if _is_arrow(values) else _plain_numbers(_held(values), name)
+    found = _arrow_numbers(values, name, form) if is_arrow(values) else _plain_numbers(_held(values), name, form)
+    for gone in form.missing:  # also where cells are no text: --na -99
+        if is_number(gone):
+            found = np.where(found == float(gone), np.nan, found)
     infinite = np.flatnonzero(np.isinf(found))
     if len(infinite):
         raise CellError(name, int(infinite[0]), float(found[infinite[0]]), "a finite number")
     return found
 
 
-def words(values: Any) -> tuple[NDArray[np.int64], list[str | None]]:
-    """A column as text: the number of each cell's text in the list of all different ones; None is a missing cell."""
-    if _is_arrow(values):
+def words(values: Any, missing: Sequence[str] = ()) -> tuple[NDArray[np.int64], list[str | None]]:
+    """A column as text: the number of each cell's text in the list of all different ones; None is a missing cell.
+
+    ``missing`` are words that are missing cells beside those that always are.
+    """
+    codes, different = _words(values)
+    return (codes, different) if not missing else _merged(codes, [None if w in missing else w for w in different])
+
+
+def _words(values: Any) -> tuple[NDArray[np.int64], list[str | None]]:
+    if is_arrow(values):
         pa, pc = require("pyarrow", "tables"), require("pyarrow.compute", "tables")
         values = _whole(values)
         if pa.types.is_dictionary(values.type):
@@ -69,7 +77,7 @@ def words(values: Any) -> tuple[NDArray[np.int64], list[str | None]]:
 
 def is_text(values: Any) -> bool:
     """Whether the cells are text."""
-    return _is_text(values.type) if _is_arrow(values) else _held(values).dtype.kind in "OU"
+    return _is_text(values.type) if is_arrow(values) else _held(values).dtype.kind in "OU"
 
 
 def word(value: Any) -> str | None:
@@ -112,9 +120,9 @@ def keys_of(categories: Sequence[str]) -> Array:
     return np.array([float(each) for each in (categories if _are_numbers(categories) else range(len(categories)))])
 
 
-def keyed(values: Any, categories: Sequence[str]) -> Array:
+def keyed(values: Any, categories: Sequence[str], missing: Sequence[str] = ()) -> Array:
     """A column as the keys of its categories: NaN where a cell is missing, another number where it is none of them."""
-    codes, different = words(values)
+    codes, different = words(values, missing)
     keys = dict(zip(categories, keys_of(categories).tolist(), strict=True))
     lowest, numbered = min(keys.values(), default=0.0), _are_numbers(categories)
     other = lowest - max(1.0, abs(lowest))
@@ -139,18 +147,22 @@ def categories_of(
 ) -> tuple[tuple[str, ...], str]:
     """The categories of some rows of a column that `words` read, in order, and a note where they are too many.
 
-    Of more than `MOST_CATEGORIES` the most frequent are taken: the others count as new ones.
+    Of more than `MOST_CATEGORIES` the most frequent are taken, those that occur at least twice: the others count as new
+    ones.
     """
     counts = np.bincount(codes[rows], minlength=len(different))
     found = [text for text, count in zip(different, counts, strict=True) if text is not None and count]
     if len(found) <= MOST_CATEGORIES:
         return tuple(ordered(found)), ""
     often = dict(zip(different, counts.tolist(), strict=True))
-    kept = sorted(ordered(found), key=lambda text: -often[text])[:MOST_CATEGORIES]
-    share = 1 - sum(often[text] for text in kept) / sum(often[text] for text in found)
+    repeated = [text for text in ordered(found) if often[text] > 1]
+    kept = sorted(repeated, key=lambda text: -often[text])[:MOST_CATEGORIES]
+    n_present = sum(often[text] for text in found)
+    share = 1 - sum(often[text] for text in kept) / n_present
+    of_all = "rows" if n_present == counts.sum() else f"{n_present:,} rows that have one"
     note = (
-        f"{name!r} has {len(found):,} different values; the {MOST_CATEGORIES} most frequent are taken, the others, "
-        f"{100 * share:.1f} % of the rows, count as new ones. Group its values, or leave it out."
+        f"{name!r} has {len(found):,} different values; the {len(kept):,} most frequent are taken, the others, "
+        f"{100 * share:.1f} % of the {of_all}, count as new ones. Group its values, or leave it out."
     )
     return tuple(ordered(kept)), note
 
@@ -171,14 +183,14 @@ def doubts(n_rows: int, different: Sequence[str | None]) -> str:
     present = [text for text in different if text is not None]
     if len(present) <= 2:
         return ""
-    if all(map(_DATE.fullmatch, present)):
+    if look_like_dates(present):
         return "dates"
     return "names" if len(present) > ID_SHARE * n_rows else ""
 
 
 def is_category(values: Any) -> bool:
     """Whether a column of a frame says by its type that it holds categories."""
-    if _is_arrow(values):
+    if is_arrow(values):
         return bool(require("pyarrow", "tables").types.is_dictionary(values.type))
     if _is_from(values, "pandas", "polars"):
         return str(values.dtype).startswith(("category", "Categorical", "Enum"))
@@ -187,7 +199,7 @@ def is_category(values: Any) -> bool:
 
 def is_temporal(values: Any) -> bool:
     """Whether the cells are dates, times or durations."""
-    if _is_arrow(values):
+    if is_arrow(values):
         return bool(require("pyarrow", "tables").types.is_temporal(values.type))
     if _is_from(values, "polars"):
         return bool(values.dtype.is_temporal())
@@ -242,25 +254,27 @@ def _held(values: Any) -> NDArray[Any]:
     return made
 
 
-def _plain_numbers(values: NDArray[Any], name: str) -> Array:
+def _plain_numbers(values: NDArray[Any], name: str, form: Form) -> Array:
     if values.dtype.kind in "biuf":
         return values.astype(np.float64)
     if values.dtype.kind not in "OU":
         raise CellError(name, 0, values[0] if len(values) else values.dtype, "a number")
     found = np.empty(len(values))
     for row, value in enumerate(values.tolist()):
-        found[row] = _number(value, name, row)
+        number = _number(value, form)
+        if number is None:
+            raise CellError(name, row, value, "a number")
+        found[row] = number
     return found
 
 
-def _number(value: Any, name: str, row: int) -> float:
-    if value is None or (isinstance(value, str) and value.strip() in MISSING):
-        return math.nan
+def _number(value: Any, form: Form) -> float | None:
+    if value is None or isinstance(value, str):
+        return math.nan if value is None else form.number(value)
     try:
-        # An underscore is Python's own way to write numbers, and nobody else's.
-        return float(value.replace("_", "x") if isinstance(value, str) else value)
+        return float(value)
     except (TypeError, ValueError, OverflowError):
-        raise CellError(name, row, value, "a number") from None
+        return None
 
 
 # --- pyarrow -----------------------------------------------------------------------------------------------------
@@ -271,7 +285,8 @@ def _is_from(values: Any, *packages: str) -> bool:
     return type(values).__module__.partition(".")[0] in packages
 
 
-def _is_arrow(values: Any) -> bool:
+def is_arrow(values: Any) -> bool:
+    """Whether this is a column or a table of pyarrow."""
     return _is_from(values, "pyarrow")
 
 
@@ -288,7 +303,7 @@ def _is_text(kind: Any) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
-def _arrow_numbers(values: Any, name: str) -> Array:
+def _arrow_numbers(values: Any, name: str, form: Form) -> Array:
     pa, pc = require("pyarrow", "tables"), require("pyarrow.compute", "tables")
     values = _whole(values)
     if pa.types.is_dictionary(values.type):
@@ -297,19 +312,31 @@ def _arrow_numbers(values: Any, name: str) -> Array:
         values = values.cast(pa.int8())
     if pa.types.is_temporal(values.type) or pa.types.is_nested(values.type) or pa.types.is_binary(values.type):
         raise CellError(name, 0, values[0].as_py() if len(values) else str(values.type), "a number")
+    if form.decimal == ",":  # a point is not what it seems
+        return _numbers_of_words(values, name, form) if _is_text(values.type) else _floats(values)
     try:
         return _floats(values)
     except pa.ArrowInvalid:
         if not _is_text(values.type):  # a whole number too long for a float
             return np.array(values.to_pylist(), dtype=np.float64)
     values = pc.utf8_trim_whitespace(values)
-    empty = pc.is_in(values, value_set=pa.array(MISSING, values.type))
+    empty = pc.is_in(values, value_set=pa.array([*MISSING, *form.missing], values.type))
     values = pc.if_else(empty, pa.scalar(None, values.type), values)
     try:
         return _floats(values)
     except pa.ArrowInvalid:
-        row = _first_wrong(values)
-        raise CellError(name, row, values[row].as_py(), "a number") from None
+        return _numbers_of_words(values, name, form)
+
+
+def _numbers_of_words(values: Any, name: str, form: Form) -> Array:
+    """Each different word is read once."""
+    codes, different = words(values, form.missing)
+    read = [math.nan if text is None else form.number(text) for text in different]
+    wrong = np.array([number is None for number in read], dtype=bool)
+    if wrong.any():
+        row = int(np.flatnonzero(wrong[codes])[0])
+        raise CellError(name, row, different[codes[row]], "a number")
+    return np.array(read, dtype=np.float64)[codes] if different else np.empty(0)
 
 
 def _floats(values: Any) -> Array:
@@ -318,23 +345,9 @@ def _floats(values: Any) -> Array:
     return found
 
 
-def _first_wrong(values: Any) -> int:
-    """The first cell that is no number, by halving."""
-    pa = require("pyarrow", "tables")
-    low, high = 0, len(values)
-    while high - low > 1:
-        middle = (low + high) // 2
-        try:
-            _floats(values.slice(low, middle - low))
-            low = middle
-        except pa.ArrowInvalid:
-            high = middle
-    return low
-
-
 def names_of(frame: Any) -> list[str]:
     """The names of the columns of a mapping, of a pyarrow table or record batch, or of a pandas frame."""
-    if _is_arrow(frame):
+    if is_arrow(frame):
         return list(frame.schema.names)
     return [str(name) for name in frame]  # of a frame, too, these are the columns
 
@@ -348,7 +361,7 @@ def columns_of(frame: Any) -> list[Any]:
     """The columns of such a table, in order: names may occur twice."""
     if is_from_pandas(frame):
         return [frame.iloc[:, place] for place in range(frame.shape[1])]
-    return list(frame.columns) if _is_arrow(frame) else list(frame.get_columns())
+    return list(frame.columns) if is_arrow(frame) else list(frame.get_columns())
 
 
 def is_from_pandas(values: Any) -> bool:
@@ -359,3 +372,8 @@ def is_from_pandas(values: Any) -> bool:
 def listed(names: Sequence[str]) -> str:
     """Names for a message: all, or the first ten."""
     return ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+
+
+def counted(n: int, word: str) -> str:
+    """A number of things, in words: 1 row, 2 rows."""
+    return f"{n:,} {word}" if n == 1 else f"{n:,} {word}s"

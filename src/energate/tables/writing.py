@@ -1,9 +1,13 @@
 """Tables to disk, a batch of rows at a time, in the format that the file's suffix says."""
 
+import contextlib
+import gzip
+import json
 import math
 import re
+import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -12,9 +16,10 @@ import numpy as np
 from energate.errors import InputError, require
 from energate.tables.arff import Attribute, quoted
 from energate.tables.reading import SEPARATORS, Batch, Source
+from energate.tables.text import INDEX, LINES, kind_of
 from energate.tables.values import word
 
-ENDINGS = (*SEPARATORS, ".parquet", ".npz", ".arff")
+ENDINGS = (*SEPARATORS, ".jsonl", ".ndjson", ".parquet", ".npz", ".arff")
 #: of a number that a model computes, these digits are the same whatever the batch and the machine
 DIGITS = 10
 
@@ -43,14 +48,30 @@ class Writer(ABC):
 
 def check_kind(path: Path) -> None:
     """Refuse a file that no writer is for."""
-    if path.suffix.lower() not in ENDINGS:
-        raise InputError(f"The output must be a .csv, .tsv, .parquet, .npz or .arff file, or -; got {path.name!r}.")
+    packed = path.suffix.lower() == ".gz"
+    if (path.suffix.lower() if not packed else kind_of(path)) not in (ENDINGS[:4] if packed else ENDINGS):
+        raise InputError(
+            f"The output must be a .csv, .tsv, .jsonl, .parquet, .npz or .arff file, text also with .gz, or -; got "
+            f"{path.name!r}."
+        )
+
+
+@contextlib.contextmanager
+def compressed(path: Path | None, file: IO[bytes]) -> Iterator[IO[bytes]]:
+    """The file to write to, which compresses if its name says so; the same rows give the same bytes."""
+    if path is None or path.suffix.lower() != ".gz":
+        yield file
+        return
+    with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
+        yield packed  # type: ignore[misc]
 
 
 def open_writer(kind: str, file: IO[bytes], source: Source) -> Writer:
     """A writer for a suffix; ``source`` is the table that the columns carried along come from."""
     if kind in SEPARATORS:
         return TextWriter(file, SEPARATORS[kind])
+    if kind in LINES:
+        return JsonWriter(file)
     if kind == ".parquet":
         return ParquetWriter(file)
     return ArffWriter(file, source.path.stem, source.attributes) if kind == ".arff" else NpzWriter(file, source.groups)
@@ -58,7 +79,7 @@ def open_writer(kind: str, file: IO[bytes], source: Source) -> Writer:
 
 def as_printed(computed: Batch, kind: str) -> Batch:
     """Columns that a model computed, for a file of text: numbers of `DIGITS` digits, and no sign before 0."""
-    if kind not in SEPARATORS and kind != ".arff":
+    if kind not in SEPARATORS and kind not in LINES and kind != ".arff":
         return computed
     return {name: _rounded(values) for name, values in computed.items()}
 
@@ -127,19 +148,46 @@ class TextWriter(Writer):
         """All rows are written already."""
 
 
-class ParquetWriter(Writer):
-    """Parquet; the first batch says the types."""
+class JsonWriter(Writer):
+    """A JSON object in each line; missing cells are null."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def write(self, batch: Batch) -> None:
+        cells = [_plain_cells(values) for values in batch.values()]
+        rows = (dict(zip(batch, row, strict=True)) for row in zip(*cells, strict=True))
+        self.file.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
+
+    def finish(self) -> None:
+        """All rows are written already."""
+
+
+def _plain_cells(values: Any) -> list[Any]:
+    cells = values.tolist() if isinstance(values, np.ndarray) else values.to_pylist()
+    known = (str, int, bool, type(None))
+    return [
+        each if isinstance(each, known) else None if isinstance(each, float) and not math.isfinite(each)
+        else each if isinstance(each, float) else str(each)
+        for each in cells
+    ]  # fmt: skip
+
+
+class ParquetWriter(Writer):
+    """Parquet; the first batch says the types.  ``checked``: with a check sum for every page."""
+
+    def __init__(self, file: IO[bytes], *, checked: bool = False) -> None:
         super().__init__(file)
         self.writer: Any = None
+        self.checked = checked
 
     def write(self, batch: Batch) -> None:
         pa, parquet = require("pyarrow", "tables"), require("pyarrow.parquet", "tables")
         table = pa.table([_arrow(values) for values in batch.values()], names=list(batch))
         if self.writer is None:
-            self.writer = parquet.ParquetWriter(self.file, table.schema)
+            self.writer = parquet.ParquetWriter(self.file, table.schema, write_page_checksum=self.checked)
         self.writer.write_table(table)
+
+    def note(self, name: bytes, found: dict[str, Any]) -> None:
+        """Put something into the footer, as JSON."""
+        self.writer.add_key_value_metadata({name: json.dumps(found, sort_keys=True).encode()})
 
     def finish(self) -> None:
         if self.writer is not None:
@@ -159,6 +207,7 @@ class NpzWriter(Writer):
             self.parts.setdefault(group, []).append(np.stack([rest.pop(name) for name in names], 1))
         for name, values in rest.items():
             found = _array(values)
+            name = name or INDEX  # noqa: PLW2901
             if found.dtype.kind == "O":
                 found = np.array([word(each) or "" for each in found.tolist()], dtype=np.str_)
             self.parts.setdefault(name, []).append(found)
@@ -167,7 +216,15 @@ class NpzWriter(Writer):
         found: dict[str, Any] = {name: np.concatenate(parts) for name, parts in self.parts.items()}
         names = {"X": "feature_names", "Y": "label_names"}
         found |= {names[group]: np.array(columns) for group, columns in self.groups.items() if group in names}
-        np.savez_compressed(self.file, **found)
+        save_arrays(self.file, found)
+
+
+def save_arrays(file: IO[bytes], arrays: Mapping[str, Any]) -> None:
+    """Write an NPZ file; `numpy.savez` would take an array that is called "file" for the file."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, values in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(values), allow_pickle=False)
 
 
 def _array(values: Any) -> Any:

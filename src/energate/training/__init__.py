@@ -1,5 +1,6 @@
 """Training: one loop for everything, calibration, and the energies of classes and of labels that it trains."""
 
+from energate.training.checkpoints import Checkpoints, checkpointing
 from energate.training.loop import (
     NOISE,
     SCHEDULES,
@@ -19,10 +20,12 @@ __all__ = [
     "NOISE",
     "SCHEDULES",
     "Batches",
+    "Checkpoints",
     "History",
     "Listener",
     "Progress",
     "Stage",
+    "checkpointing",
     "class_batches",
     "contractive_penalty",
     "corrupt",

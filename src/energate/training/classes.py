@@ -140,12 +140,27 @@ class Likeliest:
 class LabelledRows:
     """Training or validation rows on the model's device: v (N, D), labels (N,) and weights (N,) of mean 1.
 
-    To train on, rows may have weights of every member's own, (C, N).
+    To train on, rows may have weights of every member's own, (C, N).  Where there are ``times`` as many rows as are
+    here, ``refill(epoch)`` gives others of the same classes, (N, D).
     """
 
     v: Tensor
     labels: Tensor
     weight: Tensor
+    refill: Callable[[int], Tensor] | None = None
+    times: float = 1.0
+
+    def fresh(self, batches: Batches) -> Batches:
+        """Batches whose every epoch is of other rows, where there are more than are here."""
+        if self.refill is None:
+            return batches
+        refill = self.refill
+
+        def found(epoch: int) -> Sequence[Tensor]:
+            self.v.copy_(refill(epoch))
+            return batches(epoch)
+
+        return found
 
 
 #: rows of every class in a batch, at least: a class learns to reconstruct from its own rows only
@@ -179,10 +194,10 @@ class Training:
     learn_scale: bool = True  # validation finds the scales beta, too, not only the biases
     seed: int = 0
 
-    def stage(self, name: str, schedule: str) -> Stage:
-        """One stage of this training."""
-        rates = self.learning_rate, self.weight_decay
-        return Stage(name, self.epochs, *rates, self.optimizer, schedule, self.patience, self.validate_every)
+    def stage(self, name: str, schedule: str, final: bool = True) -> Stage:
+        """One stage of this training; ``final`` if no other goes on from it."""
+        rates, checks = (self.learning_rate, self.weight_decay), (self.patience, self.validate_every)
+        return Stage(name, self.epochs, *rates, self.optimizer, schedule, *checks, final=final)
 
 
 @dataclass(frozen=True)
@@ -288,9 +303,12 @@ def pretrain(
         weight = rows.weight[..., batch].expand(model.n_members, -1, -1).flatten(0, 1)  # (C * K, B)
         return model.per_member((weight * losses).mean(-1))
 
-    stage, validate = training.stage("pretrain", "constant"), _validation(model, valid, training.learn_scale)
+    stage, validate = (
+        training.stage("pretrain", "constant", final=False),
+        _validation(model, valid, training.learn_scale),
+    )
     parameters = [parameter for part in model.autoencoders for parameter in part.parameters()]
-    batches = _batches(model, rows, training, PRETRAIN_ROWS)
+    batches = rows.fresh(_batches(model, rows, training, PRETRAIN_ROWS))
     return stage.run(loss, parameters, batches, validate, listener, generators=[draws])
 
 
@@ -319,7 +337,7 @@ def fine_tune(
     stage, validate = training.stage("fine-tune", "cosine"), _validation(model, valid, scale)
     draws = torch.Generator(rows.v.device).manual_seed(training.seed + 1)
     loss = _hybrid_loss(model, rows, training, generative_weight, draws)
-    batches = _batches(model, rows, training, FINE_TUNE_ROWS)
+    batches = rows.fresh(_batches(model, rows, training, FINE_TUNE_ROWS))
     history = stage.run(loss, model.parameters(), batches, validate, listener, generators=[draws])
     if loss_before is not None and history.best is not None:
         worse = (history.best.reshape(-1) > loss_before).to(model.B.device)

@@ -8,6 +8,7 @@ together.  Given the same initial weights, batches and noise, models trained tog
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,9 +16,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from energate.errors import InputError
+from energate.training import checkpoints
 from energate.training.captured import Steps, plan_steps
 from energate.training.steps import OPTIMIZERS, Optimiser
 
@@ -126,9 +129,10 @@ def minimise(
     take = _Eager(loss, stepper, clip_norm)
     step = Steps(take)
     history, began = History(), time.perf_counter()
-    for epoch in range(1, epochs + 1):
+    checkpoint, n_there = checkpoints.begin(stepper, keeper, history, generators, epochs)
+    for epoch in range(n_there + 1, epochs + 1):
         steps = batches(epoch - 1)
-        if epoch == 1:
+        if epoch == n_there + 1:
             step = plan_steps(take, capture, generators, stepper.tensors, steps, epochs * len(steps))
         total: Tensor | None = None
         for i, batch in enumerate(steps):
@@ -159,19 +163,26 @@ def minimise(
                 _check_finite(usable, epoch, ": `validate` gave a value that is not finite")
             keeper.offer(values, usable, epoch, patience)
         best = keeper.values if keeper is not None and validate is not None and keeper.offered else None
-        stop = callback is not None and callback(Progress(epoch, epochs, history, best))
-        if stop or (keeper is not None and keeper.stopped.all()):
+        asked = callback is not None and callback(Progress(epoch, epochs, history, best))
+        stop = bool(asked or (keeper is not None and keeper.stopped.all()))
+        if checkpoint is not None:
+            checkpoint.offer(epoch, stop, time.perf_counter() - began)
+        if stop:
             break
     if keeper is not None and keeper.offered:
-        keeper.restore()
-        history.diverged = keeper.diverged.cpu()
-        if validate is not None:
-            history.best, history.best_epoch = keeper.values.cpu(), keeper.epoch.cpu()
+        _restore_best(keeper, history, validate is not None)
     history.n_replayed, history.why_eager = step.n_replayed, step.why_eager
     if step.n_replayed:
         stepper.zero_grad()  # gradients lie in the memory of a graph, and would keep it
-    history.seconds = time.perf_counter() - began
+    history.seconds = time.perf_counter() - began + (0.0 if checkpoint is None else checkpoint.seconds)
     return history
+
+
+def _restore_best(keeper: "Keeper", history: History, validates: bool) -> None:
+    keeper.restore()
+    history.diverged = keeper.diverged.cpu()
+    if validates:
+        history.best, history.best_epoch = keeper.values.cpu(), keeper.epoch.cpu()
 
 
 def _check_options(
@@ -236,6 +247,7 @@ class Stage:
     patience: int | None = None  # only where there is something to validate by
     validate_every: int = 1
     clip_norm: float | None = None
+    final: bool = True  # whether what it ends with is what is kept: else another stage goes on from it
 
     def run(
         self,
@@ -246,11 +258,38 @@ class Stage:
         listener: Listener | None = None,
         generators: Sequence[torch.Generator] | None = None,
     ) -> History:
-        """Minimise the loss, and tell the listener of every epoch; ``generators`` as in `minimise`."""
+        """Minimise the loss, and tell the listener of every epoch; ``generators`` as in `minimise`.
+
+        Warns where training ended while it still got better.
+        """
         how = {**vars(self), "patience": None if validate is None else self.patience, "generators": generators}
-        del how["name"]
+        del how["name"], how["final"]
         callback = None if listener is None else partial(listener, self.name)
-        return minimise(loss, parameters, batches, validate=validate, callback=callback, **how)
+        history = minimise(loss, parameters, batches, validate=validate, callback=callback, **how)
+        if self.final and len(history.loss) == self.epochs and is_cut_short(history):
+            warnings.warn(
+                f"Training ended after {self.epochs} epochs while held-out rows were still predicted better with each. "
+                "Give it more: a higher `max_epochs` (--epochs).",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return history
+
+
+#: Of the whole fall of the validation loss, and of the loss: with more in the last quarter, training was cut short.
+#: The best epoch alone says nothing: where the rate falls to 0 it is the last one, or near it, in most fits.
+STILL_FALLING, WORTH = 0.1, 0.02
+
+
+def is_cut_short(history: History) -> bool:
+    """Whether most models were best in the last epoch, and still falling much in the last quarter."""
+    if history.best_epoch is None or len(history.validation) < 3:
+        return False
+    losses = torch.stack(history.validation).double().reshape(len(history.validation), -1)  # (T, K)
+    last = history.best_epoch.reshape(-1) == history.validated[-1]
+    first, before, end = losses[0], losses[int(0.75 * (len(losses) - 1))], losses[-1]
+    falling = (before - end > STILL_FALLING * (first - end)) & (before - end > WORTH * end.abs())
+    return bool((last & falling).double().mean() > 0.5)
 
 
 # --- what steps, and what is kept -----------------------------------------------------------------------------
@@ -544,7 +583,8 @@ def corrupt(v: Tensor, kind: str, level: float | Tensor, generator: torch.Genera
         levels = levels.view(-1, 1, 1)
         if v.ndim == 3 and len(levels) != len(v):
             raise InputError(f"`level` must be a number or hold one per model, {len(v)}; got {len(levels)}.")
-    shape = torch.broadcast_shapes(v.shape, levels.shape)
+    # numpy's: torch's own imports sympy, which takes longer than many a fit.
+    shape = torch.Size(np.broadcast_shapes(v.shape, levels.shape))
     return NOISE[kind](v, levels, shape, generator)
 
 

@@ -71,7 +71,7 @@ class Optimiser:
         self._decay, self._momentum = weight_decay, momentum
         tensors = list(tensors)
         self._fused = all(tensor.device.type in ("cpu", "cuda") for tensor in tensors)
-        self._traces = [self._trace(tensor, n_means) for tensor in tensors]
+        self.traces = [self._trace(tensor, n_means) for tensor in tensors]
 
     def _trace(self, tensor: Tensor, n_means: int) -> Trace:
         means = tuple(torch.zeros_like(tensor, requires_grad=False) for _ in range(n_means))
@@ -81,5 +81,5 @@ class Optimiser:
     @torch.no_grad()
     def step(self, rate: float | Tensor) -> None:
         """One step of all tensors that have a gradient."""
-        if traces := [trace for trace in self._traces if trace.tensor.grad is not None]:
+        if traces := [trace for trace in self.traces if trace.tensor.grad is not None]:
             self._step(traces, rate, self._decay, self._momentum, self._fused)

@@ -92,7 +92,7 @@ def train_trunk(
     """
     fold = fold_of(rows.labels, how.n_folds, how.seed) if valid is None and how.n_folds else None
     held_out = _held_out(model.n_members, rows, valid, fold)
-    batches = _batches(model.n_members, fold, len(rows.v), how, rows.v.device)
+    batches = rows.fresh(_batches(model.n_members, fold, len(rows.v), how, rows.v.device))
     patience = None if held_out is None else how.patience
     stage = Stage("fine-tune", how.epochs, how.learning_rate, 0.0, "adamw", _warm_cosine, patience, how.validate_every)
 

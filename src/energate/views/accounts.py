@@ -35,7 +35,7 @@ class Account(ABC):
     feature_names: list[str]
     labels: list[str]  # names of classes or labels
     sizes: Array  # of the columns, in which changes are measured
-    image: tuple[int, int] | None
+    image: tuple[int, ...] | None  # height and width, perhaps channels
 
     @property
     @abstractmethod
@@ -65,7 +65,12 @@ class Account(ABC):
     def to_json(self, top: int = 5) -> dict[str, Any]:
         """All of it as plain JSON."""
         head = {"estimator": self.about["estimator"], "task": self.about["task"], "prediction": self.prediction}
+        head |= {"p_value": float(self.said["p_value"])} if "p_value" in self.said else {}
         return {**head, **self.numbers(top)}
+
+    def strange(self) -> str:
+        """How strange the row is, in words; nothing where that is not known."""
+        return f"; p-value {self.said['p_value']:.3g}" if "p_value" in self.said else ""
 
     # --- what reconstruction changes -------------------------------------------------------------
 
@@ -109,7 +114,7 @@ class ClassAccount(Account):
 
     def headline(self) -> str:
         best = self.said["probabilities"].max()
-        return f"{self.prediction}, probability {best:.3f}; liking {self.said['liking']:.4g}"
+        return f"{self.prediction}, probability {best:.3f}; liking {self.said['liking']:.4g}{self.strange()}"
 
     def lines(self, top: int) -> list[Lines]:
         rows = []
@@ -129,13 +134,13 @@ class ClassAccount(Account):
         said = self.said
         classes = [
             {
-                "class": name,
+                "class": self.about["classes"][k],
                 "energy": float(said["energies"][k]),
                 "decision": float(said["decision"][k]),
                 "probability": float(said["probabilities"][k]),
                 "changes": self.largest_changes(k, top),
             }
-            for k, name in enumerate(self.labels)
+            for k in range(len(self.labels))
         ]
         return {"liking": said["liking"].item(), "classes": classes}
 
@@ -152,7 +157,8 @@ class AnomalyAccount(Account):
 
     def headline(self) -> str:
         said = self.said
-        return f"{self.prediction}, energy {said['energies']:.4g}, {said['scores']:+.4g} from the threshold"
+        distance = f"{said['scores']:+.4g} from the threshold"
+        return f"{self.prediction}, energy {said['energies']:.4g}, {distance}{self.strange()}"
 
     def lines(self, top: int) -> list[Lines]:
         return [self.changes_as_lines(0, top, "reconstruction")]
@@ -263,10 +269,14 @@ def _draw_image(account: Account, models: list[int], title: str) -> Any:
     return figure
 
 
-def _picture(ax: Any, values: Array, shape: tuple[int, int], name: str, **options: Any) -> Any:
+def _picture(ax: Any, values: Array, shape: tuple[int, ...], name: str, **options: Any) -> Any:
     ax.set_axis_off()
     ax.set_title(name, fontsize=9)
-    return ax.imshow(values.reshape(shape), interpolation="nearest", **options)
+    pixels = values.reshape(shape)
+    if pixels.ndim == 3:  # colours are shares of the range; what changes is shown as the mean of its channels
+        low, high = options["vmin"], options["vmax"]
+        pixels = ((pixels - low) / (high - low)).clip(0, 1) if options["cmap"] == "gray" else pixels.mean(2)
+    return ax.imshow(pixels, interpolation="nearest", **options)
 
 
 def _draw_columns(account: Account, models: list[int], title: str) -> Any:

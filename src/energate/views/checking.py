@@ -9,6 +9,7 @@ Three measurements in float64 on every auto-encoder of an estimator, all 0 in ex
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,13 +68,15 @@ class Checked:
         return Finding("worst", *(max(values) for values in zip(*numbers, strict=True)))
 
 
-def check(model: Any, X: Any = None, *, n_rows: int = 32, seed: int = 0) -> Checked:
+def check(
+    model: Any, X: Any = None, *, n_rows: int = 32, seed: int = 0, tell: Callable[[str], object] | None = None
+) -> Checked:
     """Measure whether the vector fields of a fitted estimator are the gradients of its energies.
 
     X are rows as the estimator takes them, of which at most ``n_rows`` are used; without them rows are drawn around the
     scale of training.  An `EnergyClassifier` has one auto-encoder for every part, member and class, an `EnergyScorer`
     one, an `EnergyRefiner` one over its labels (given the columns, for relation "xy"), a `PairScorer` one over y given
-    x, or over both.
+    x, or over both.  ``tell`` is told the name of each before it is measured.
     """
     if isinstance(n_rows, bool) or not isinstance(n_rows, int | np.integer) or n_rows < 2:
         raise InputError(f"`n_rows` must be a whole number of at least 2; got {n_rows!r}.")
@@ -86,8 +89,12 @@ def check(model: Any, X: Any = None, *, n_rows: int = 32, seed: int = 0) -> Chec
         if len(X) < 2:
             raise InputError(f"A check takes at least 2 rows; got {len(X)}.")
         rows = {"X": X[np.random.RandomState(seed).permutation(len(X))[:n_rows]]}
-    findings = tuple(_measure(*field) for field in view.fields(rows, seed))
-    return Checked(type(model).__name__, what, len(rows["X"]), findings)
+    findings = []
+    for field in view.fields(rows, seed):
+        if tell is not None:
+            tell(field.name)
+        findings.append(_measure(*field))
+    return Checked(type(model).__name__, what, len(rows["X"]), tuple(findings))
 
 
 def _measure(name: str, autoencoder: Autoencoder, v: Tensor, c: Tensor | None) -> Finding:

@@ -14,21 +14,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import logsumexp, softmax
+from scipy.special import logsumexp
 from torch import Tensor, nn
 
 from energate.activations import weighted
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
 from energate.estimators import EnergyClassifier, ImageEnergyClassifier
-from energate.estimators.edge import Array, in_one_pass
+from energate.estimators.edge import Array, in_one_pass, log_softmax
 from energate.estimators.kinds import kind_of as kind_of_units
 from energate.training.classes import ClassEnergies
 from energate.units import HiddenUnits, NetworkUnits
 from energate.views.accounts import ClassAccount
-from energate.views.graphs import Expansion, Graph, Scaling, two_best
+from energate.views.graphs import Expansion, Graph, PValues, Scaling, two_best
+from energate.views.levels import class_p_values, rejecting, setting, strange, strangeness
 from energate.views.view import (
     LABEL,
+    Beside,
     Command,
     Course,
     Field,
@@ -47,10 +49,12 @@ ENERGIES, LIKING = Output("energies", "energy_", ("label",)), Output("liking", "
 DECISION = Output("decision", "decision_", ("label",))
 SEEN = Output("seen", "seen_", ("column",))
 RECONSTRUCTIONS = Output("reconstructions", "as_", ("label", "column"))
+IMAGES, FRAMES = Output("images", "image_", ("column",)), Output("frames", "frame_", ("step", "column"))
+N_FRAMES = 16  # of a picture that is filled in
 
 
 class ClassView(View):
-    """A classifier whose module gives ``logits`` and ``energies`` (N, K) of scaled rows."""
+    """A classifier whose module gives energies and logits of scaled rows by ``scores``, (N, K) each."""
 
     account, task, moves = ClassAccount, "classify", True
 
@@ -64,9 +68,9 @@ class ClassView(View):
     def clamped(self) -> bool:
         """Whether the energy ends at 0 and 1, as with sigmoid outputs."""
 
-    @abstractmethod
-    def logits(self, v: Tensor) -> Tensor:
-        """Calibrated energies, less a term that all classes share: (N, K)."""
+    def likings(self, v: Tensor) -> Tensor:
+        found: Tensor = self.model.model_.energies(v)
+        return found
 
     @abstractmethod
     def reconstruct(self, v: Tensor) -> Tensor:
@@ -76,44 +80,50 @@ class ClassView(View):
         return {
             "predict": Command(
                 "What the model says of each row, and the probabilities of `classes`.",
-                (PREDICTIONS, PROBABILITIES),
-                partial(self.said, ("logits",)),
+                (PREDICTIONS, PROBABILITIES, *strangeness(self.model)),
+                self.said,
+                levels=(*rejecting(self.model), *setting(self.model)),
             ),
             "score": Command(
                 "How much each class likes each row, and how much any class does; higher is better.",
-                (ENERGIES, LIKING),
-                partial(self.said, ("energies",)),
+                (ENERGIES, LIKING, *strangeness(self.model)),
+                self.said,
+                levels=rejecting(self.model),
             ),
             "explain": Command(
                 "Everything that the model says of each row: energies, probabilities, reconstructions.",
-                (ENERGIES, DECISION, PROBABILITIES, PREDICTIONS, SEEN, RECONSTRUCTIONS, LIKING),
-                partial(self.said, ("energies", "logits", "reconstructions")),
+                (
+                    *(ENERGIES, DECISION, PROBABILITIES, PREDICTIONS, SEEN, RECONSTRUCTIONS, LIKING),
+                    *strangeness(self.model),
+                ),
+                partial(self.said, reconstructions=True),
                 alone=True,
                 n_values=(1 + len(self.labels)) * self.n_seen,
             ),
+            **self.restoring(),
         }
 
-    def said(self, wanted: Sequence[str], X: Array) -> dict[str, Any]:
-        """What follows from the energies, the logits and the reconstructions, as far as they are wanted."""
+    @abstractmethod
+    def restoring(self) -> dict[str, Command]:
+        """What it does with rows that are pictures: denoise and inpaint, if it can."""
+
+    def said(self, X: Array, *, reconstructions: bool = False) -> dict[str, Any]:
+        """What follows from the energies, the logits and, if they are wanted, the reconstructions."""
         module = self.model.model_
-        compute = {
-            "energies": module.energies,
-            "logits": self.logits,
-            "reconstructions": lambda v: self.reconstruct(v).movedim(0, 1),  # (N, K, D)
-        }
 
         def one_pass(v: Tensor) -> dict[str, Tensor]:
             v = v.clamp(0, 1) if self.clamped else v
-            return {name: compute[name](v) for name in wanted}
+            energies, decision = module.scores(v)
+            found = {"energies": energies, "decision": decision}
+            # (K, N, D) to (N, K, D)
+            return found | ({"reconstructions": self.reconstruct(v).movedim(0, 1)} if reconstructions else {})
 
-        found: dict[str, Any] = in_one_pass(X, self.scaled, module.B, one_pass)
-        if "logits" in found:
-            found["decision"] = found.pop("logits")
-            found["probabilities"] = softmax(found["decision"], 1)
-            found["predictions"] = self.model.classes_[found["decision"].argmax(1)]
-        if "energies" in found:
-            found["liking"] = logsumexp(found["energies"], 1)
-        if "reconstructions" in found:
+        found: dict[str, Any] = in_one_pass(X, self.scaled, module.B, one_pass, self.model.precision)
+        found["probabilities"] = np.exp(log_softmax(found["decision"]))
+        found["predictions"] = self.model.classes_[found["decision"].argmax(1)]
+        found["liking"] = logsumexp(found["energies"], 1)
+        found |= strange(self.model, found["liking"])
+        if reconstructions:
             found["seen"] = self.seen(X)
             found["reconstructions"] = self.model.scaler_.undo(found["reconstructions"])
         return found
@@ -128,8 +138,8 @@ class ClassView(View):
     def course(self, X: Array, of: int | None) -> Course:
         n_classes = len(self.labels)
         if of is None:
-            of = int(self.said(("logits",), X)["decision"].argmax())
-        elif isinstance(of, bool) or not isinstance(of, int | np.integer) or not 0 <= of < n_classes:
+            return self.course_of_all(X)
+        if isinstance(of, bool) or not isinstance(of, int | np.integer) or not 0 <= of < n_classes:
             raise InputError(f"`of` must be the number of a class, from 0 to {n_classes - 1}; got {of!r}.")
         return self.course_of(int(of))
 
@@ -137,17 +147,32 @@ class ClassView(View):
     def course_of(self, k: int) -> Course:
         """The field of class k."""
 
-    def graph(self) -> Graph:
-        def reference(X: Array) -> dict[str, Any]:
-            found = self.said(("energies", "logits"), X)
-            return {**found, "label": found["decision"].argmax(1)}
+    @abstractmethod
+    def course_of_all(self, X: Array) -> Course:
+        """The field that moves a row X (1, d) if no class is named: of its most probable class, or of all together."""
 
-        outputs = ("energies", "decision", "probabilities", "label")
-        return Graph(ClassGraph(self), {"X": self.n_features}, outputs, reference, two_best)
+    def course_of_best(self, X: Array) -> Course:
+        """The field of the most probable class of a row X (1, d)."""
+        return self.course_of(int(self.said(X)["decision"].argmax()))
+
+    def graph(self) -> Graph:
+        module, model = ClassGraph(self), self.model
+
+        def reference(X: Array) -> dict[str, Any]:
+            found = self.said(X)
+            sets = {"class_p_values": class_p_values(model, found["decision"])} if model.calibration_log_p_.size else {}
+            return {**found, **sets, "label": found["decision"].argmax(1)}
+
+        def slack(outputs: dict[str, Any], room: float) -> dict[str, Array]:
+            energies = {"p_value": outputs["liking"], "class_p_values": log_softmax(outputs["decision"])}
+            return {name: its.slack(energies[name], room) for name, its in module.p_values.items()}
+
+        outputs = ("energies", "decision", "probabilities", "label", *module.p_values)
+        return Graph(module, {"X": self.n_features}, outputs, reference, two_best, slack=slack)
 
 
 class ClassGraph(nn.Module):
-    """Rows to energies, decision values, probabilities and the number of the class."""
+    """Rows to energies, decision values, probabilities, the number of the class, and p-values that there are."""
 
     def __init__(self, view: ClassView) -> None:
         super().__init__()
@@ -156,11 +181,17 @@ class ClassGraph(nn.Module):
         alone.model.model_ = self.module = copy.deepcopy(view.model.model_)
         self.seeing = nn.Identity() if view.cells is None else Expansion(view.cells)
         self.scaling, self.view = Scaling(view.model.scaler_, view.clamped), alone
+        self.p_values: dict[str, PValues] = {"p_value": PValues(view.model.held_out_)}
+        if view.model.calibration_log_p_.size:
+            self.p_values["class_p_values"] = PValues(view.model.class_reference())
+        self.counting = nn.ModuleList(self.p_values.values())
 
     def forward(self, X: Tensor) -> tuple[Tensor, ...]:
         v = self.scaling(self.seeing(X))
-        decision = self.view.logits(v)
-        return self.module.energies(v), decision, torch.softmax(decision, 1), decision.argmax(1)
+        energies, decision = self.module.scores(v)
+        compared = torch.logsumexp(energies, 1), torch.log_softmax(decision, 1)
+        p_values = [count(values) for count, values in zip(self.counting, compared, strict=False)]
+        return energies, decision, torch.softmax(decision, 1), decision.argmax(1), *p_values
 
 
 def _build(device: str, random_state: int, epochs: int | None, **options: Any) -> EnergyClassifier:
@@ -173,7 +204,7 @@ class EnergyClassifierView(ClassView):
     """One auto-encoder, or several whose energies add, for each class."""
 
     estimator, takes_cells = EnergyClassifier, True
-    trained = Trained("classify", ("units",), _build)
+    trained = Trained("classify", ("units", "n_hidden", "generative_weight", "class_weight", "explainable"), _build)
 
     @property
     def clamped(self) -> bool:
@@ -184,12 +215,14 @@ class EnergyClassifierView(ClassView):
         scaling = kind_of_units(self.model.units).settled(self.model).scaling
         return {"units": units, "n_members": self.model.model_.n_members, "scaling": scaling}
 
-    def logits(self, v: Tensor) -> Tensor:
-        found: Tensor = self.model.model_.logits(v)
-        return found
+    def restoring(self) -> dict[str, Command]:
+        return {}
 
     def reconstruct(self, v: Tensor) -> Tensor:
         return reconstruct_classes(self.model.model_, v)
+
+    def course_of_all(self, X: Array) -> Course:
+        return self.course_of_best(X)
 
     def course_of(self, k: int) -> Course:
         energies: ClassEnergies = self.model.model_
@@ -214,40 +247,114 @@ class EnergyClassifierView(ClassView):
                     yield Field(f"class {name}{of_member}, {kind}", in_double(alone), v)
 
 
+def _build_of_images(device: str, random_state: int, epochs: int | None, **options: Any) -> ImageEnergyClassifier:
+    more: dict[str, Any] = {} if epochs is None else {"max_epochs": epochs}
+    return ImageEnergyClassifier(device=device, random_state=random_state, **more, **options)
+
+
 @register
 class ImageEnergyClassifierView(ClassView):
     """One network with a head of hidden units for each class."""
 
     estimator = ImageEnergyClassifier
     clamped = False
+    trained = Trained("images", ("augment", "channels", "denoising_weight", "shared_channels"), _build_of_images)
 
     def about(self) -> dict[str, Any]:
         height, width, channels = self.model.model_.shape
         shape = [height, width, channels][: 2 if channels == 1 else 3]
-        return {"units": "a network", "n_members": 1, "scaling": self.model.scaling, "shape": shape}
+        scaler, fits = self.model.scaler_, self.model.scaling in ("image", "unit")
+        limits = [float(scaler.offset.min()), float((scaler.offset + scaler.size).max())] if fits else None
+        told = {"level_told": self.listens, "noise_levels": [float(x) for x in self.model.noise_levels]}
+        return {
+            "units": "a network",
+            "n_members": 1,
+            "scaling": self.model.scaling,
+            "shape": shape,
+            "range": limits,
+            **(told if self.model.denoising_weight else {}),
+        }
+
+    @property
+    def listens(self) -> bool:
+        """Whether the model can be told the noise level."""
+        return self.model.model_.finder is not None
 
     def flat(self, X: Any) -> Any:
         return self.model._flat(X)
 
-    def logits(self, v: Tensor) -> Tensor:
-        found: Tensor = self.model.model_(v)
-        return found
+    def middle(self) -> Array:
+        return self.scaled(self.model.mean_[None])[0]
+
+    def restoring(self) -> dict[str, Command]:
+        if not self.model.denoising_weight:  # its field was not made for this
+            return {}
+        height, width, _ = self.model.model_.shape
+        level = (Beside("level", 1, needed=False),) if self.listens else ()
+        return {
+            "denoise": Command(
+                "Each picture without its noise; `level` is that of the noise, for a model that is told.",
+                (IMAGES, *strangeness(self.model)),
+                self.denoised,
+                level,
+                alone=True,
+                n_values=self.n_features,
+            ),
+            "inpaint": Command(
+                "Each picture with the pixels filled in where `mask` is 1, and how they came about.",
+                (IMAGES, FRAMES, *strangeness(self.model)),
+                self.filled,
+                (Beside("mask", height * width, needed=True),),
+                alone=True,
+                n_values=(N_FRAMES + 1) * self.n_features,
+            ),
+        }
+
+    def denoised(self, X: Array, level: Any = None) -> dict[str, Any]:
+        """Rows without their noise, and how strange they are then; ``level`` (n, 1) is that of each row's."""
+        if level is None:
+            images = self.model.denoise(X)
+        else:
+            levels = np.asarray(level, dtype=np.float64)[:, 0]
+            images = np.empty_like(X)
+            for each in np.unique(levels):
+                images[levels == each] = self.model.denoise(X[levels == each], level=float(each))
+        return {"images": images, **strange(self.model, self.model.score_samples(images))}
+
+    def filled(self, X: Array, mask: Any) -> dict[str, Any]:
+        """Rows with the pixels filled in where ``mask`` (n, h * w) is above 0, and the stages on the way there."""
+        height, width, channels = self.model.model_.shape
+        unknown = np.asarray(mask, dtype=np.float64).reshape(-1, height, width) > 0
+        # The shape says which axis a mask is of; a row of a table does not.
+        stages: list[Array] = []
+        images = self.model.inpaint(X.reshape(-1, height, width, channels), unknown, tell=stages.append)
+        images = images.reshape(len(X), -1)
+        stages = stages or [images]
+        kept = np.linspace(0, len(stages) - 1, N_FRAMES - 1).round().astype(int)  # few stages last longer
+        frames = np.stack([*(stages[i].reshape(len(X), -1) for i in kept), images], 1)  # (n, T, d)
+        return {"images": images, "frames": frames, **strange(self.model, self.model.score_samples(images))}
 
     def reconstruct(self, v: Tensor) -> Tensor:
-        found: Tensor = self.model.model_.autoencoder.reconstruct(v)
+        found: Tensor = self.model.model_.reconstruct(v)
         return found
+
+    def course_of_all(self, X: Array) -> Course:
+        if not self.model.denoising_weight:
+            return self.course_of_best(X)
+        network = self.model.model_  # training has made the field of all classes together, and no other
+        return Course(network.together(familiar=False), 0, float(network.scale().detach()), 0.0, None)
 
     def course_of(self, k: int) -> Course:
         network = self.model.model_
-        scale, constant = network.log_beta.detach().exp(), network.B.detach()[k]
-        return Course(network.autoencoder, k, float(scale), float(constant), k)
+        scale, constant = network.scale().detach(), network.B.detach()[k]
+        return Course(network.alone(k), 0, float(scale), float(constant), k)
 
     def fields(self, rows: dict[str, Array], seed: int) -> Iterator[Field]:
         v = torch.as_tensor(self.scaled(rows["X"]))
         # On the CPU: vmap, which the check takes, does not know the order of channels that is quick on GPUs.
         network = self.model.model_
         part, together = in_double(network.autoencoder).cpu(), in_double(network.together()).cpu()
-        yield Field(f"{kind_of(part)}, all classes", part, v)
+        yield Field(f"{kind_of(part)}, all classes, what they do not share", part, v)
         yield Field(f"{kind_of(together)}, all classes together", together, v)
 
 

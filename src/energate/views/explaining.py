@@ -1,6 +1,7 @@
 """What a fitted estimator says of itself and of rows, for people and for pages: in the units of the user's X."""
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from energate.errors import InputError
 from energate.estimators.edge import in_chunks
 from energate.tables.values import is_frame
 from energate.views.accounts import Account
+from energate.views.meaning import MeaningWarning, meaning_of, measurable
 from energate.views.view import View, view_of
 
 RATE = 0.1  # of a step along the vector field: short, so that the points show the way
@@ -73,9 +75,16 @@ def explain(model: Any, X: Any, *, scores: Any = None) -> dict[str, NDArray[Any]
     `EnergyRefiner`: ``base`` and ``refined`` (n, L), calibrated probabilities before and after, ``predictions``, and
     ``steps`` (T, n, L), the probabilities on the way: after every step of ascent, or, for method "sets", with more
     and more of the refined ones mixed in.  ``scores`` are the base's scores (n, L), if they were computed elsewhere.
+
+    Where the reconstructions of ten rows or more mean little, a `MeaningWarning` says so: `measure_meaning`.
     """
     view = view_of(model)
-    return _explained(view, view.rows(X), scores)
+    X = view.rows(X)
+    found = _explained(view, X, scores)
+    told = meaning_of(view, X, found).warning if measurable(view, len(X)) else None
+    if told is not None:
+        warnings.warn(told, MeaningWarning, stacklevel=2)
+    return found
 
 
 def _explained(view: View, X: NDArray[np.float64], scores: Any) -> dict[str, NDArray[Any]]:
@@ -115,11 +124,14 @@ def account_of(model: Any, x: Any, columns: Any = None, names: list[str] | None 
     return view.account(about, said, view.seen(X)[0], names, view.label_names(columns), sizes, _image(about, columns))
 
 
-def _image(about: dict[str, Any], columns: Any) -> tuple[int, int] | None:
+def _image(about: dict[str, Any], columns: Any) -> tuple[int, ...] | None:
     """Height and width of the picture that a row is: as saved, or a square if nothing is known of the columns."""
     if columns is not None:
-        return columns.image
+        found: tuple[int, ...] | None = columns.image
+        return found
     side = math.isqrt(about["n_features"])
+    if "shape" in about:
+        return tuple(about["shape"])
     square = side * side == about["n_features"] and side >= LEAST_SIDE
     return (side, side) if square and about["feature_names"] is None and about["cells"] is None else None
 
@@ -132,8 +144,9 @@ def trajectory(
 ) -> dict[str, Any]:
     """Where the vector field takes one row x, (d,) or (1, d): ``points`` (T, D), and ``energies`` (T,) along the way.
 
-    For a classifier the field is that of class ``of``, a number from 0; None is the most probable one.  ``of`` is also
-    in the result (None for an `EnergyScorer`), and ``converged``: whether the row came to rest.  T is at most
+    For a classifier the field is that of class ``of``, a number from 0; None is the most probable one, and of an
+    `ImageEnergyClassifier` all classes together, whose field has learnt to denoise.  ``of`` is also in the result (None
+    for an `EnergyScorer`, and for all classes together), and ``converged``: whether the row came to rest.  T is at most
     ``n_steps + 1``; it is less where the row comes to rest, or would run off.  ``rate`` is the ``step`` of
     `energate.trajectory`: a number, or ``"auto"`` for long steps that never lower the energy.
     """

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from energate.conformal import p_values
 from energate.estimators.cells import Cells
 from energate.estimators.edge import SOFT_LIMIT, Array, Scaler
 
@@ -20,7 +21,8 @@ class Graph:
     """A module to export, and what the estimator itself says of the same rows.
 
     ``block`` is the number of rows that the module takes at once, where it cannot be traced for any number.  ``ties``
-    say how far a row is from another label, for outputs that are labels.
+    say how far a row is from another label, for outputs that are labels, and ``slack(outputs, room)`` how much outputs
+    that count may differ where energies are rounded by ``room``, of their size plus 1.
     """
 
     module: nn.Module
@@ -29,6 +31,7 @@ class Graph:
     reference: Callable[..., Outputs]
     ties: Callable[[Outputs], dict[str, Array]]
     block: int | None = None
+    slack: Callable[[Outputs, float], dict[str, Array]] | None = None
 
 
 class Expansion(nn.Module):
@@ -54,6 +57,31 @@ class Expansion(nn.Module):
         # onnxruntime has no `where` between truths
         flags = (self.absent & gone) | (~self.absent & (cells == self.key))
         return torch.where(self.numeric, filled, flags.to(X.dtype))
+
+
+class PValues(nn.Module):
+    """`energate.conformal.p_values` by bisection, which can be traced: energies of any shape to p-values."""
+
+    def __init__(self, held_out: Array) -> None:
+        super().__init__()
+        self.held_out = held_out
+        self.n_bits = len(held_out).bit_length()
+        padding = np.full(2**self.n_bits - len(held_out), np.inf)  # which no energy reaches
+        self.register_buffer("sorted", torch.as_tensor(np.concatenate([held_out, padding])))
+        self.sorted: Tensor
+
+    def forward(self, energies: Tensor) -> Tensor:
+        count = torch.zeros_like(energies, dtype=torch.int64)
+        for bit in reversed(range(self.n_bits)):
+            more = count + 2**bit
+            lowest_there = self.sorted.index_select(0, (more - 1).flatten()).reshape(more.shape)
+            count = torch.where(lowest_there <= energies, more, count)
+        return (1 + count).to(energies.dtype) / (len(self.held_out) + 1)
+
+    def slack(self, energies: Array, room: float) -> Array:
+        """How far apart the p-values of energies are that differ by rounding."""
+        by = room * (1 + np.abs(energies))
+        return p_values(energies + by, self.held_out) - p_values(energies - by, self.held_out)
 
 
 class Scaling(nn.Module):

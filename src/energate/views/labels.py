@@ -57,7 +57,7 @@ class LabelMLPView(View):
     def said(self, X: Array) -> dict[str, Any]:
         """Logits, probabilities, and labels or classes."""
         model: LabelMLP = self.model
-        logits = in_chunks(X, model.scaler_, model.model_.output.b, lambda v: model.model_(v).mean(0))
+        logits = in_chunks(X, model.scaler_, model.model_.output.b, lambda v: model.model_(v).mean(0), model.precision)
         if model.multilabel_:
             return {"decision": logits, "probabilities": expit(logits), "predictions": (logits > 0).astype(np.int64)}
         return {

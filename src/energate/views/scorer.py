@@ -1,7 +1,7 @@
 """The view of `EnergyScorer`: the energy of a row, and whether it is below the threshold."""
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from energate.estimators import EnergyScorer
 from energate.estimators.edge import Array, in_one_pass
 from energate.views.accounts import AnomalyAccount
-from energate.views.graphs import Graph, Scaling
+from energate.views.graphs import Graph, PValues, Scaling
+from energate.views.levels import rejecting, strange, strangeness
 from energate.views.view import (
     FLAG,
     LABEL,
@@ -44,9 +45,17 @@ class EnergyScorerView(View):
     """One auto-encoder of all rows."""
 
     estimator, task, labels = EnergyScorer, "anomaly", ()
-    trained = Trained("anomaly", ("units",), _build)
+    trained = Trained("anomaly", ("units", "n_hidden", "contamination", "false_positive_rate"), _build)
     account = AnomalyAccount
     moves = True
+
+    @property
+    def clamped(self) -> bool:
+        return bool(self.model.model_.visible.name == "sigmoid")
+
+    def likings(self, v: Tensor) -> Tensor:
+        found: Tensor = self.model.model_.energy(v).T  # (1, N) to (N, 1)
+        return found
 
     def about(self) -> dict[str, Any]:
         units = self.model.units if isinstance(self.model.units, str) else "a function"
@@ -57,40 +66,41 @@ class EnergyScorerView(View):
         return {
             "predict": Command(
                 "Whether each row is normal, 1, or not, -1; it has no probabilities.",
-                (PREDICTIONS,),
-                partial(self.said, ("energies",)),
+                (PREDICTIONS, *strangeness(self.model)),
+                self.said,
+                levels=rejecting(self.model),
             ),
             "score": Command(
                 "How far the energy of each row lies above the threshold, and whether it does: the row is normal then.",
-                (SCORES, IS_INLIER),
-                partial(self.said, ("energies",)),
+                (SCORES, IS_INLIER, *strangeness(self.model)),
+                self.said,
+                levels=rejecting(self.model),
             ),
             "explain": Command(
                 "Everything that the model says of each row: energy, score, reconstruction.",
-                (ENERGIES, SCORES, IS_INLIER, RECONSTRUCTIONS),
-                partial(self.said, ("energies", "reconstructions")),
+                (ENERGIES, SCORES, IS_INLIER, RECONSTRUCTIONS, *strangeness(self.model)),
+                partial(self.said, reconstructions=True),
                 alone=True,
                 n_values=self.n_features,
             ),
         }
 
-    def said(self, wanted: Sequence[str], X: Array) -> dict[str, Any]:
+    def said(self, X: Array, *, reconstructions: bool = False) -> dict[str, Any]:
         """The energies, perhaps the reconstructions, and what follows from them."""
         model: EnergyScorer = self.model
         autoencoder = model.model_
-        compute = {
-            "energies": lambda v: autoencoder.energy(v)[0],
-            "reconstructions": lambda v: autoencoder.reconstruct(v).movedim(0, 1),  # (N, 1, D)
-        }
 
         def one_pass(v: Tensor) -> dict[str, Tensor]:
             v = v.clamp(0, 1) if autoencoder.visible.name == "sigmoid" else v
-            return {name: compute[name](v) for name in wanted}
+            found = {"energies": autoencoder.energy(v)[0]}
+            # (1, N, D) to (N, 1, D)
+            return found | ({"reconstructions": autoencoder.reconstruct(v).movedim(0, 1)} if reconstructions else {})
 
-        found: dict[str, Any] = in_one_pass(X, model.scaler_, autoencoder.a, one_pass)
-        if "reconstructions" in found:
+        found: dict[str, Any] = in_one_pass(X, model.scaler_, autoencoder.a, one_pass, model.precision)
+        if reconstructions:
             found["reconstructions"] = model.scaler_.undo(found["reconstructions"])
         scores = found["energies"] - model.offset_
+        found |= strange(model, found["energies"])
         return {**found, "scores": scores, "is_inlier": scores >= 0, "predictions": np.where(scores >= 0, 1, -1)}
 
     def draw(self, n_rows: int, seed: int) -> dict[str, Array]:
@@ -109,18 +119,23 @@ class EnergyScorerView(View):
 
     def graph(self) -> Graph:
         def reference(X: Array) -> dict[str, Any]:
-            found = self.said(("energies",), X)
-            return {"energy": found["energies"], "score": found["scores"], "is_inlier": found["is_inlier"]}
+            found = self.said(X)
+            return {**found, "energy": found["energies"], "score": found["scores"]}
 
         def ties(outputs: dict[str, Any]) -> dict[str, Array]:
             return {"is_inlier": np.abs(outputs["score"]) / (1 + np.abs(outputs["energy"]))}
 
-        outputs = ("energy", "score", "is_inlier")
-        return Graph(ScorerGraph(self.model), {"X": self.n_features}, outputs, reference, ties)
+        module = ScorerGraph(self.model)
+
+        def slack(outputs: dict[str, Any], room: float) -> dict[str, Array]:
+            return {} if module.p_value is None else {"p_value": module.p_value.slack(outputs["energy"], room)}
+
+        outputs = ("energy", "score", "is_inlier", *(() if module.p_value is None else ("p_value",)))
+        return Graph(module, {"X": self.n_features}, outputs, reference, ties, slack=slack)
 
 
 class ScorerGraph(nn.Module):
-    """Rows to energies, scores above the threshold, and whether a row is normal."""
+    """Rows to energies, scores above the threshold, whether a row is normal, and p-values if they are known."""
 
     def __init__(self, model: EnergyScorer) -> None:
         super().__init__()
@@ -128,8 +143,9 @@ class ScorerGraph(nn.Module):
         self.model = copy.deepcopy(model.model_)
         self.register_buffer("threshold", torch.tensor(model.offset_, dtype=torch.float64))
         self.threshold: Tensor
+        self.p_value = PValues(model.held_out_) if len(model.held_out_) else None
 
     def forward(self, X: Tensor) -> tuple[Tensor, ...]:
         energy = self.model.energy(self.scaling(X))[0]
         score = energy - self.threshold
-        return energy, score, score >= 0
+        return energy, score, score >= 0, *(() if self.p_value is None else (self.p_value(energy),))

@@ -7,7 +7,7 @@ point of the group ``energate.views`` that names a subclass of `View`, or by `re
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
@@ -20,8 +20,9 @@ from torch import Tensor
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
 from energate.estimators.cells import Cells
-from energate.estimators.edge import Array, Scaler
+from energate.estimators.edge import Array, Scaler, settle
 from energate.estimators.frames import read_rows
+from energate.kernels import kind_of_products
 from energate.tables import CategoryColumn, Columns, NumberColumn
 
 if TYPE_CHECKING:
@@ -57,6 +58,18 @@ class Beside:
 
 
 @dataclass(frozen=True)
+class Level:
+    """A number above 0 and below 1 that may come with a command, which then has one output more.
+
+    ``compute(said, level)`` makes it from the others; the level is (n,), one for each row.
+    """
+
+    name: str
+    output: Output
+    compute: Callable[[dict[str, Any], Array], NDArray[Any]]
+
+
+@dataclass(frozen=True)
 class Command:
     """Something to ask of rows: ``compute(X)`` gives the outputs by name, all from one pass over X (n, d).
 
@@ -70,6 +83,25 @@ class Command:
     beside: tuple[Beside, ...] = ()
     alone: bool = False
     n_values: int = 0
+    levels: tuple[Level, ...] = ()
+
+    def answer(self, X: Array, levels: Mapping[str, Any], **beside: Any) -> dict[str, NDArray[Any]]:
+        """The outputs for rows X, those of `outputs_with` these levels among them; a level may be one for each row."""
+        said = self.compute(X, **beside)
+        for level in self.levels:
+            if level.name in levels:
+                given = np.broadcast_to(np.asarray(levels[level.name], dtype=np.float64), len(X))
+                said = {**said, level.output.name: level.compute(said, given)}
+        return said
+
+    def outputs_with(self, levels: Iterable[str]) -> tuple[Output, ...]:
+        """What is said where these levels come along."""
+        known = {level.name: level.output for level in self.levels}
+        absent = [name for name in levels if name not in known]
+        if absent:
+            has = f"it has {', '.join(known)}" if known else "it has none"
+            raise InputError(f"`{absent[0]}` is no level of what is asked of this model; {has}. Leave it out.")
+        return (*self.outputs, *(known[name] for name in levels))
 
 
 class Field(NamedTuple):
@@ -166,6 +198,17 @@ class View(ABC):
         found: Array = self.model.scaler_(self.seen(X))
         return found
 
+    #: whether its energy ends at 0 and 1, as with sigmoid outputs
+    clamped: Any = False
+
+    def likings(self, v: Tensor) -> Tensor:
+        """Energies of scaled rows (N, D), with gradients: (N, K), one for each class; or (N, 1)."""
+        raise InputError(f"A {type(self.model).__name__} has no energies of rows, which this question is asked of.")
+
+    def middle(self) -> Array:
+        """The middle of every seen column on the scale of the energies: (D,)."""
+        return np.full(self.n_seen, 0.5 if self.clamped else 0.0)
+
     def columns(self, names: Sequence[str]) -> Columns:
         """How cells of a table with columns of these names become rows, by what the estimator itself knows of them."""
         if self.cells is None:
@@ -176,9 +219,21 @@ class View(ABC):
     def suited(self, columns: Columns) -> Columns:
         """Columns that it was saved with, unless they make other rows than it takes."""
         columns.for_width(self.n_features)
-        if columns.coded and (self.cells is None or _words(columns) != _words(self.columns(columns.names))):
+        if columns.coded and (self.cells is None or columns.words != self.columns(columns.feature_names).words):
             raise InputError("`columns` must hold the categories that the model was fitted with; they hold others.")
         return columns
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Height, width and perhaps channels of the pictures that rows are; None if nothing says that they are any."""
+        found = self.about().get("shape")
+        return None if found is None else tuple(found)
+
+    @property
+    def range(self) -> tuple[float, float] | None:
+        """The least and the largest pixel of training, as far as the estimator itself knows them."""
+        found = self.about().get("range")
+        return None if found is None else (found[0], found[1])
 
     def label_names(self, columns: Any = None) -> list[str]:
         """The names of classes or labels; ``columns`` of a table may know those of labels."""
@@ -255,6 +310,22 @@ def view_of(model: Any) -> View:
     return found(model)
 
 
+def set_precision(model: Any, precision: str) -> None:
+    """Let a fitted estimator score in another ``precision``, "exact", "fast" or "lowest", and its base, too.
+
+    Weights that were rounded to float32 once stay so.
+    """
+    view = view_of(model)
+    kind_of_products(precision)
+    for each in (view.named, view.model):
+        each.precision = precision
+    if not view.single:
+        settle(model.model_, precision)
+    base = vars(model).get("base_")
+    if type(base) in KINDS:
+        set_precision(base, precision)
+
+
 def tasks() -> dict[str, type[View]]:
     """The tasks of `energate.fit_table` by name, and the views of the estimators that do them."""
     return {view.trained.task: view for view in KINDS.values() if view.trained is not None}
@@ -267,10 +338,6 @@ def _column(about: dict[str, Any]) -> NumberColumn | CategoryColumn:
     if "fill" in about:
         return NumberColumn(about["name"], about["fill"])
     return CategoryColumn(about["name"], (*about["categories"], *([None] if about["missing"] else [])))
-
-
-def _words(columns: Columns) -> list[tuple[str, ...]]:
-    return [column.words if isinstance(column, CategoryColumn) else () for column in columns.inputs]
 
 
 def drawn(n_rows: int, seed: int, unit: bool, **scalers: Scaler) -> dict[str, Array]:

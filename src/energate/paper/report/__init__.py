@@ -17,7 +17,7 @@ from energate.paper.cell import Cell
 from energate.paper.report.comparing import compare
 from energate.paper.report.page import page
 from energate.paper.report.results import Results, read_results
-from energate.paper.report.words import markdown, markdown_notes
+from energate.paper.report.words import markdown, markdown_notes, quick_words
 
 
 def write_report(results: str | os.PathLike[str], output: str | os.PathLike[str]) -> dict[str, Path]:
@@ -37,13 +37,18 @@ def write_report(results: str | os.PathLike[str], output: str | os.PathLike[str]
     base = place if one_file else place / "report.html"
     texts = {
         "html": (base, page(found, tables)),
-        "markdown": (base.with_suffix(".md"), markdown(tables) + markdown_notes(found.notes)),
+        "markdown": (base.with_suffix(".md"), _above(found) + markdown(tables) + markdown_notes(found.notes)),
         "csv": (base.with_suffix(".csv"), _csv(found.cells)),
     }
     for path, text in texts.values():
         with written_whole(path) as file:
             file.write(text.encode())
     return {name: path for name, (path, _) in texts.items()}
+
+
+def _above(found: Results) -> str:
+    said = quick_words(cell.profile for cell in found.cells)
+    return f"**{said}**\n\n" if said else ""
 
 
 def markdown_table(results: str | os.PathLike[str], systems: Sequence[str] | None = None) -> str:

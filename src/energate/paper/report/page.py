@@ -20,6 +20,7 @@ from energate.paper.report.words import (
     number,
     p_value,
     plural,
+    quick_words,
     sentence,
     signed,
     table,
@@ -69,7 +70,9 @@ def _facts(cells: Sequence[Cell]) -> str:
         if shown:
             between = f"{shown[0]} to {shown[-1]}" if name == "run" and len(shown) > 1 else ", ".join(shown)
             facts.append(f"{name} {between}")
-    return f'<p class="muted">{escape(" · ".join(facts))}</p>'
+    said = quick_words(cell.profile for cell in cells)
+    above = f'<p class="warn" role="note">{escape(said)}</p>' if said else ""
+    return f'<p class="muted">{escape(" · ".join(facts))}</p>{above}'
 
 
 def _contents(tables: Sequence[Comparison]) -> str:

@@ -1,7 +1,7 @@
 """Numbers in words, the few pieces of HTML that every section is made of, and the tables of means as Markdown."""
 
 import html
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from energate.paper.cell import Config, texts
 from energate.paper.report.comparing import LEVEL, Comparison, Row, origin_words
@@ -150,6 +150,17 @@ def figure(caption: str, inside: str, *, below: bool = False) -> str:
     """A picture and its name."""
     name = f"<figcaption>{escape(caption)}</figcaption>"
     return f"<figure>{inside}{name}</figure>" if below else f"<figure>{name}{inside}</figure>"
+
+
+def quick_words(profiles: Iterable[str]) -> str:
+    """What is to be known before a table of results that were not run in full; nothing if all were."""
+    short = sorted({name for name in profiles if name and name != "full"})
+    if not short:
+        return ""
+    return (
+        f"This is no result: the profile {', '.join(short)} trains on few rows, for few epochs and with few seeds, to "
+        "show that everything runs. Numbers to cite come from the profile full."
+    )
 
 
 def warning(problems: Sequence[str], where: str = "") -> str:

@@ -18,8 +18,8 @@ export function hasKey() {
 }
 
 // Addresses are relative, so that the page also works behind a proxy that puts it under a prefix.
-export async function ask(address, body, signal) {
-  const options = { signal };
+export async function ask(address, body) {
+  const options = {};
   if (body !== undefined) {
     const headers = { "Content-Type": "application/json" };
     Object.assign(options, { method: "POST", body: JSON.stringify(body), headers });
@@ -36,8 +36,7 @@ export async function fetched(address, options = {}) {
   let answer;
   try {
     answer = await fetch(address, { ...options, headers: { ...options.headers, ...key } });
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
+  } catch {
     throw new Refused(0, "The server does not answer. Is it still running?");
   }
   if (answer.ok) return answer;
@@ -54,17 +53,24 @@ function describe(status, content) {
   return `The server answered ${status}${status >= 500 ? "; its log says why" : ""}.`;
 }
 
-// The latest question wins: an older one that is still on its way is given up.
+// The latest question wins: one at a time is asked, since the server computes to the end what it has begun, and those that
+// came in the meantime but for the last are never sent.
 export function latest(address, wait) {
   let timer = 0;
-  let running = null;
+  let running = Promise.resolve();
+  let asked = 0;
   return (body) =>
     new Promise((resolve, reject) => {
       clearTimeout(timer);
-      timer = setTimeout(() => {
-        running?.abort();
-        running = new AbortController();
-        ask(address, body, running.signal).then(resolve, (error) => error.name !== "AbortError" && reject(error));
+      asked += 1;
+      const number = asked;
+      timer = setTimeout(async () => {
+        await running;
+        if (number !== asked) return;
+        running = ask(address, body).then(
+          (answer) => number === asked && resolve(answer),
+          (error) => number === asked && reject(error),
+        );
       }, wait);
     });
 }

@@ -2,10 +2,13 @@
 // answers to the other.
 
 import { ask, hasKey, latest, useKey } from "./api.js";
+import { FileInput } from "./file.js";
 import { columnsOf, examplesOf, inputFor } from "./inputs.js";
 import { outputFor } from "./outputs.js";
-import { make } from "./parts.js";
+import { lookOf, make, strangeness } from "./parts.js";
 import { Path } from "./path.js";
+import { Questions } from "./questions.js";
+import { Restoring } from "./restoring.js";
 
 const PAUSE = 120; // ms without a change before the server is asked
 const LONGER = 300; // the same for the way along the field, which costs more
@@ -58,9 +61,10 @@ function sentence(about) {
   const [height, width] = about.image ?? [];
   const what = height ? `pictures of ${width} × ${height}` : `rows of ${columnsOf(about).length} columns`;
   const number = about.classes?.length ?? about.labels?.length;
-  const found = about.task === "anomaly" ? "anomalies" : `${number} ${TASKS[about.task] ?? "answers"}`;
+  const of = about.target && about.task === "classify" ? `${about.target}, ` : "";
+  const found = about.task === "anomaly" ? "anomalies" : `${of}${number} ${TASKS[about.task] ?? "answers"}`;
   const size = `${about.n_parameters.toLocaleString("en")} parameters`;
-  return `${about.estimator}: ${found} in ${what}, ${size}, energate ${about.energate}`;
+  return `It tells ${found}, from ${what}. ${about.estimator}, ${size}, energate ${about.energate}.`;
 }
 
 // Cells of a table as the numbers that the model sees, in the order of its features; they are those of `Columns`.
@@ -95,6 +99,9 @@ async function start() {
   }
   calm("model");
   at("about").textContent = sentence(about);
+  const name = about.name?.replace(/\.zip$/, "");
+  at("name").textContent = name ?? "energate";
+  document.title = name ? `${name} · energate` : "energate";
   if (!(about.task in TASKS)) {
     const text = `This page has no form for the task "${about.task}"; the server's other answers work.`;
     trouble("task", new Error(text), start);
@@ -111,17 +118,32 @@ function build(about) {
   let current = null;
   let given = null;
 
-  const input = inputFor(about, (row) => take(row));
+  const look = lookOf(about, examplesOf(about));
+  const can = (name) => about.operations.includes(name);
+  const input = inputFor(about, look, (row) => take(row));
   const scores = about.has_base === false ? scoresInput() : null;
-  const output = outputFor(about, input.range);
+  const output = outputFor(about, look);
   const asked = output.question ? latest(output.question, PAUSE) : question;
-  const hasPath = ["EnergyClassifier", "EnergyScorer"].includes(about.estimator);
-  const path = hasPath ? new Path(about, input.range, (body) => carefully("path", () => way(body))) : null;
+  const path = can("trajectory") ? new Path(about, look, (body) => carefully("path", () => way(body))) : null;
+  const others = { denoise: latest("denoise", LONGER), inpaint: latest("inpaint", 0) };
+  const restored = (name, body) => carefully(name, () => others[name](body));
+  const restoring = look && can("denoise") && can("inpaint") ? new Restoring(about, look, restored) : null;
+  const queues = new Map();
+  const inTurn = (name, body) => {
+    if (!queues.has(name)) queues.set(name, latest(name, LONGER));
+    return queues.get(name)(body);
+  };
+  const questions = look || scores ? null : new Questions(about, inTurn);
+  const file = look || scores || !can("predict") ? null : new FileInput(about, (name, body) => ask(name, body));
 
   at("input-title").textContent = input.title;
   at("input-body").replaceChildren(input.element, ...(scores ? [scores.title, scores.element] : []));
   at("results-body").replaceChildren(output.element);
   at("path-body").replaceChildren(...(path ? [path.element] : []));
+  at("restore-body").replaceChildren(...(restoring ? [restoring.element] : []));
+  at("questions-body").replaceChildren(...(questions ? [questions.element] : []));
+  at("file-body").replaceChildren(...(file ? [file.element] : []));
+  show("file", Boolean(file));
   at("main").classList.toggle("pictures", Boolean(about.image));
   show("main", true);
   scores?.begin();
@@ -131,7 +153,7 @@ function build(about) {
   function scoresInput() {
     const names = about.labels ?? about.classes;
     const columns = { inputs: names.map((name) => ({ name: String(name), fill: null })) };
-    const form = inputFor({ columns, image: null, examples: [] }, (values) => {
+    const form = inputFor({ columns, image: null, examples: [] }, null, (values) => {
       given = values;
       if (current) take(current);
     });
@@ -152,14 +174,19 @@ function build(about) {
   async function take(row) {
     current = row;
     show("path", Boolean(path && row));
+    show("restore", Boolean(restoring && row));
+    show("questions", Boolean(questions?.any && row));
     at("results-body").hidden = row === null || Boolean(scores && given === null);
     if (row === null || (scores && given === null)) {
       at("verdict").textContent = about.image ? "Nothing drawn yet." : "";
+      at("strange").textContent = "";
       path?.forget();
       return;
     }
     const cells = asNumbers(about, row);
     path?.from(row, sizes(cells));
+    restoring?.from(row);
+    questions?.from(row);
     at("results").setAttribute("aria-busy", "true");
     const answer = await carefully("row", () => asked(scores ? { rows: [row], scores: [given] } : { rows: [row] }));
     if (current !== row) return; // another row came in the meantime, and its answer will
@@ -167,6 +194,9 @@ function build(about) {
     if (!answer) return;
     const seen = answer.seen?.[0] ?? cells; // in the columns that reconstructions have
     at("verdict").textContent = output.show(answer, { cells: seen, sizes: sizes(seen) });
+    const judged = strangeness(answer.p_value?.[0], look ? "pictures" : "rows");
+    at("strange").textContent = judged?.text ?? "";
+    at("strange").classList.toggle("bad", Boolean(judged?.strange));
   }
 }
 

@@ -5,7 +5,7 @@
 // so the box and the width of the pen follow from the drawing, and not from how large somebody draws.  Where the
 // examples themselves are of many sizes, a drawing is taken as it is.
 
-import { make, onSchemeChange } from "./parts.js";
+import { make, median, onSchemeChange } from "./parts.js";
 
 const FINE = 8; // sub-pixels along a side of a pixel, whose mean is the pixel; fewer for large pictures
 const MOST = 256; // sub-pixels along a side of the picture
@@ -15,17 +15,13 @@ const STEP = 0.02; // how far an arrow key moves the pen
 
 // --- what the data looks like -------------------------------------------------------------------------------------
 
-function median(values) {
-  const sorted = [...values].sort((a, b) => a - b);
-  return sorted[Math.floor(sorted.length / 2)];
-}
-
-// The range of values, whether they are whole numbers, whether sizes differ, the box that ink usually fills and the
-// usual amount of ink, of example rows; without any, a guess.
-export function formOf(examples, [height, width]) {
-  if (!examples.length) return { low: 0, high: 1, whole: false, free: true };
-  const low = Math.min(...examples.map((row) => Math.min(...row)));
-  const high = Math.max(...examples.map((row) => Math.max(...row)));
+// Whether values are whole numbers, whether sizes differ, the box that ink usually fills and the usual amount of ink, of
+// example rows; without any, a drawing is taken as it is.  The range is the model's: see `lookOf`.
+export function formOf(examples, { width, low, high, ink: end }) {
+  const paper = end === "low" ? high : low;
+  const pen = end === "low" ? low : high;
+  if (!examples.length) return { paper, pen, whole: false, free: true };
+  const share = (value) => (value - paper) / (pen - paper || 1);
   const tall = [];
   const wide = [];
   const ink = [];
@@ -33,17 +29,17 @@ export function formOf(examples, [height, width]) {
     const rows = new Set();
     const columns = new Set();
     row.forEach((value, i) => {
-      if (value - low <= 0.1 * (high - low)) return;
+      if (share(value) <= 0.1) return;
       rows.add(Math.floor(i / width));
       columns.add(i % width);
     });
     tall.push(Math.max(...rows) - Math.min(...rows) + 1);
     wide.push(Math.max(...columns) - Math.min(...columns) + 1);
-    ink.push(row.reduce((sum, value) => sum + (value - low) / (high - low || 1), 0));
+    ink.push(row.reduce((sum, value) => sum + share(value), 0));
   }
   const whole = examples.every((row) => row.every(Number.isInteger));
   const free = tall.some((size) => size < MUCH_SMALLER * Math.max(...tall)); // also for an example without ink
-  return { low, high, whole, free, tall: median(tall), wide: Math.max(...wide), ink: median(ink) };
+  return { paper, pen, whole, free, tall: median(tall), wide: Math.max(...wide), ink: median(ink) };
 }
 
 // --- from strokes to pixels ---------------------------------------------------------------------------------------
@@ -66,7 +62,7 @@ function box(strokes) {
 }
 
 // The share of ink in every pixel, for a pen of a width in pixels.
-function rendered(strokes, [height, width], form, pen) {
+function rendered(strokes, { height, width }, form, pen) {
   const { left, right, top, bottom } = box(strokes);
   const [w, h] = [right - left, bottom - top];
   const small = 0.05; // less than this share of the pad counts as this much: a dot does not become a blot
@@ -90,19 +86,19 @@ function rendered(strokes, [height, width], form, pen) {
   return row;
 }
 
-export function rowOf(strokes, shape, form) {
-  const row = form.free ? rendered(strokes, shape, form, Math.max(1, PEN * shape[1])) : inked(strokes, shape, form);
-  const values = row.map((share) => form.low + share * (form.high - form.low));
+export function rowOf(strokes, look, form) {
+  const row = form.free ? rendered(strokes, look, form, Math.max(1, PEN * look.width)) : inked(strokes, look, form);
+  const values = row.map((share) => form.paper + share * (form.pen - form.paper));
   return form.whole ? values.map(Math.round) : values;
 }
 
 // With the pen that gives the usual amount of ink; a wider one gives more, so halving finds it.
-function inked(strokes, shape, form) {
-  let [thin, thick] = [0.3, Math.max(1, shape[1] / 2.5)];
+function inked(strokes, look, form) {
+  let [thin, thick] = [0.3, Math.max(1, look.width / 2.5)];
   let row = [];
   for (let i = 0; i < 9; i += 1) {
     const pen = (thin + thick) / 2;
-    row = rendered(strokes, shape, form, pen);
+    row = rendered(strokes, look, form, pen);
     if (row.reduce((sum, share) => sum + share, 0) < form.ink) thin = pen;
     else thick = pen;
   }
@@ -112,7 +108,7 @@ function inked(strokes, shape, form) {
 // --- the pad --------------------------------------------------------------------------------------------------------
 
 export class Pad {
-  constructor([height, width], onChange) {
+  constructor({ height, width }, onChange) {
     this.onChange = onChange;
     this.strokes = [];
     this.pen = null; // the keyboard's: where it is, and whether it draws

@@ -3,7 +3,7 @@
 // An input calls `onRow` with the cells in the order of the model's columns, whenever they change.
 
 import { formOf, Pad, rowOf } from "./drawing.js";
-import { figure, freshId, labelled, make, number, onSchemeChange, Picture } from "./parts.js";
+import { figure, freshId, labelled, make, number, Picture } from "./parts.js";
 
 const MANY = 60; // columns; more than these are one field of text
 
@@ -19,78 +19,122 @@ export function examplesOf(about) {
   return about.examples.map((row) => (Array.isArray(row) ? row : columns.map(({ name }) => row[name])));
 }
 
-export function inputFor(about, onRow) {
-  return about.image ? new DrawingInput(about, onRow) : new FormInput(about, onRow);
+export function inputFor(about, look, onRow) {
+  return look ? new DrawingInput(about, look, onRow) : new FormInput(about, onRow);
 }
 
 // --- pictures -----------------------------------------------------------------------------------------------------
 
 class DrawingInput {
-  title = "Draw, or take an example";
-
-  constructor(about, onRow) {
+  constructor(about, look, onRow) {
     const examples = examplesOf(about);
-    this.form = formOf(examples, about.image);
-    this.range = [this.form.low, this.form.high];
-    this.shape = about.image;
-    this.onRow = onRow;
-    this.pad = new Pad(about.image, (strokes) => {
-      if (strokes.length) this.take(rowOf(strokes, this.shape, this.form));
-      else this.wait();
-    });
-    this.seen = new Picture(about.image, this.range, "What the model sees", "seen");
-    this.hint = make("p", { class: "pad-hint", "aria-hidden": "true" }, "draw here");
+    Object.assign(this, { look, onRow, white: about.white });
+    this.title = look.ink ? "Draw, or take an example" : "Take an example, or a file";
+    this.seen = new Picture(look, "What the model sees", "seen");
+    const drawn = look.ink ? this.drawing(examples) : [];
+    const file = about.white ? [this.chooser()] : [];
     const examplesTitle = freshId("examples");
     this.buttons = examples.map((row, i) => {
-      const picture = new Picture(about.image, this.range, "").show(row);
+      const picture = new Picture(look, "").show(row);
       picture.element.setAttribute("aria-hidden", "true");
-      onSchemeChange(() => picture.show(row));
       const names = { "aria-pressed": "false", "aria-label": `Example ${i + 1}` };
-      const onclick = () => this.choose(i, row);
+      const onclick = () => this.choose(row, i);
       return make("button", { type: "button", class: "example", ...names, onclick }, picture.element);
     });
+    const size = `${look.width} × ${look.height}${look.channels > 1 ? " in colours" : ""}`;
+    this.problem = make("p", { class: "bad", role: "alert", hidden: true });
     this.element = make(
       "div",
-      { class: "drawing" },
-      make("div", { class: "pad-frame" }, this.pad.element, this.hint),
-      make(
-        "div",
-        { class: "beside-pad" },
-        figure(this.seen, `what the model sees: ${about.image[1]} × ${about.image[0]}`),
-        make(
-          "div",
-          { class: "line" },
-          make("button", { type: "button", onclick: () => { this.pad.clear(); this.wait(); } }, "Clear"),
-          make("button", { type: "button", onclick: () => this.pad.undo() }, "Undo"),
-        ),
-      ),
+      { class: look.ink ? "drawing" : "drawing without-pad" },
+      ...drawn,
+      make("div", { class: "beside-pad" }, figure(this.seen, `what the model sees: ${size}`), ...this.tools()),
       ...(examples.length
         ? [
             make("h3", { id: examplesTitle }, "Examples"),
             make("div", { class: "examples", role: "group", "aria-labelledby": examplesTitle }, ...this.buttons),
           ]
         : []),
+      ...file,
+      this.problem,
     );
-    onSchemeChange(() => this.seen.row && this.seen.show(this.seen.row));
-    this.begin = () => (examples.length ? this.choose(0, examples[0]) : this.wait());
+    this.begin = () => (examples.length ? this.choose(examples[0], 0) : this.wait());
   }
 
-  choose(i, row) {
-    this.pad.clear();
+  drawing(examples) {
+    this.form = formOf(examples, this.look);
+    this.pad = new Pad(this.look, (strokes) => {
+      if (strokes.length) this.take(rowOf(strokes, this.look, this.form));
+      else this.wait();
+    });
+    this.hint = make("p", { class: "pad-hint", "aria-hidden": "true" }, "draw here");
+    return [make("div", { class: "pad-frame" }, this.pad.element, this.hint)];
+  }
+
+  tools() {
+    if (!this.pad) return [];
+    const clear = () => {
+      this.pad.clear();
+      this.wait();
+    };
+    const buttons = [
+      make("button", { type: "button", onclick: clear }, "Clear"),
+      make("button", { type: "button", onclick: () => this.pad.undo() }, "Undo"),
+    ];
+    return [make("div", { class: "line" }, ...buttons)];
+  }
+
+  // Pixels of a file of the user's, at the size and on the scale that the model takes.
+  chooser() {
+    const onchange = async () => {
+      const [file] = control.files;
+      if (!file) return;
+      try {
+        this.choose(await this.read(file));
+        this.problem.hidden = true;
+      } catch {
+        this.problem.textContent = `${file.name} is no picture that this browser can read.`;
+        this.problem.hidden = false;
+      }
+    };
+    const control = make("input", { type: "file", accept: "image/*", onchange });
+    return labelled("A picture of your own", control, "field");
+  }
+
+  async read(file) {
+    const { width, height, channels } = this.look;
+    const bitmap = await createImageBitmap(file);
+    const context = new OffscreenCanvas(width, height).getContext("2d");
+    context.fillStyle = "white";
+    context.fillRect(0, 0, width, height);
+    Object.assign(context, { imageSmoothingEnabled: true, imageSmoothingQuality: "high" });
+    context.drawImage(bitmap, 0, 0, width, height);
+    const { data } = context.getImageData(0, 0, width, height);
+    const row = [];
+    for (let i = 0; i < data.length; i += 4) {
+      const [red, green, blue] = data.slice(i, i + 3);
+      const values = channels > 1 ? [red, green, blue] : [0.299 * red + 0.587 * green + 0.114 * blue];
+      row.push(...values.map((value) => (value / 255) * this.white));
+    }
+    return row;
+  }
+
+  choose(row, i) {
+    this.pad?.clear();
     this.take(row, i);
   }
 
   take(row, example) {
     this.buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(i === example)));
-    this.hint.hidden = this.pad.strokes.length > 0;
+    if (this.pad) this.hint.hidden = this.pad.strokes.length > 0;
     this.seen.show(row);
     this.onRow(row);
   }
 
   wait() {
     this.buttons.forEach((button) => button.setAttribute("aria-pressed", "false"));
-    this.hint.hidden = false;
-    this.seen.show(new Array(this.shape[0] * this.shape[1]).fill(this.form.low));
+    if (this.pad) this.hint.hidden = false;
+    const { width, height, channels, low } = this.look;
+    this.seen.show(new Array(width * height * channels).fill(this.form?.paper ?? low));
     this.onRow(null);
   }
 }
@@ -150,7 +194,7 @@ class FormInput {
   set(row) {
     if (this.text) this.text.value = row.join(", ");
     this.fields.forEach(({ column, input }, i) => {
-      if (!column.categories) input.value = row[i] ?? "";
+      if (!column.categories) input.value = typeof row[i] === "number" ? Number(row[i].toPrecision(12)) : (row[i] ?? "");
       else input.value = column.categories.indexOf(row[i] === null ? null : String(row[i]));
     });
     this.read(true);

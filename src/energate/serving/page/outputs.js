@@ -2,15 +2,16 @@
 //
 // An output takes the answer of /explain for one row (`show`), and gives the sentence for the verdict.
 
-import { among, bar, freshId, labelled, make, number, onSchemeChange, percent, Picture, table } from "./parts.js";
+import { among, bar, freshId, labelled, make, number, percent, Picture, strangeness, table } from "./parts.js";
 
 const MOST_CHANGED = 8;
 const MOST_LABELS = 12;
+const NATS = 10; // an energy this far below the best: a class that is 22,000 times less probable has no bar
 
-export function outputFor(about, range) {
+export function outputFor(about, look) {
   if (about.operations && !about.operations.includes("explain")) return new ProbabilitiesOutput(about);
   if (about.estimator === "EnergyRefiner") return new RefinedOutput(about);
-  return about.task === "anomaly" ? new AnomalyOutput(about, range) : new ClassesOutput(about, range);
+  return about.task === "anomaly" ? new AnomalyOutput(about, look) : new ClassesOutput(about, look);
 }
 
 // Rows in which columns differ most from what the model makes of them, by the sizes that the columns usually have.
@@ -30,7 +31,8 @@ export function changes(names, row, other, sizes, caption, headers, end = other)
       make("td", { class: "wide" }, bar(Math.abs(by[i]) / largest, signed(other[i] - row[i]), { kind: way(by[i]) })),
     ),
   );
-  return table(caption, ["column", ...headers, "change"], rows);
+  const legend = "Bars: changes by what each column usually differs; green is up, orange down.";
+  return make("div", {}, table(caption, ["column", ...headers, "change"], rows), make("p", { class: "quiet" }, legend));
 }
 
 function way(change) {
@@ -53,20 +55,14 @@ export function namesOf(about) {
 // --- classes ------------------------------------------------------------------------------------------------------
 
 class ClassesOutput {
-  constructor(about, range) {
+  constructor(about, look) {
     this.about = about;
-    this.element = make("div", { class: about.image ? "with-pictures" : "" });
-    const picture = (name) => new Picture(about.image, range, `Reconstruction by the model of ${name}`, "small");
-    this.pictures = about.image && about.classes.map(picture);
+    this.element = make("div", { class: look ? "with-pictures" : "" });
+    const picture = (name) => new Picture(look, `Reconstruction by the model of ${name}`, "small");
+    this.pictures = look && about.classes.map(picture);
     this.changed = make("div", {});
-    this.note = make(
-      "p",
-      { class: "quiet" },
-      "Energy: how much a class's auto-encoder likes the row; higher is better. " +
-        "Its reconstruction is what it would rather see.",
-    );
+    this.note = make("p", { class: "quiet" });
     this.liking = make("p", { class: "quiet" });
-    onSchemeChange(() => this.pictures?.forEach((picture) => picture.row && picture.show(picture.row)));
   }
 
   show(answer, context) {
@@ -74,8 +70,9 @@ class ClassesOutput {
     const [low, high] = [Math.min(...energies), Math.max(...energies)];
     const best = probabilities.indexOf(Math.max(...probabilities));
     const { classes } = this.about;
+    const span = Math.max(NATS, high - low);
     const rows = classes.map((name, k) => {
-      const share = (energies[k] - low) / (high - low || 1);
+      const share = 1 - (high - energies[k]) / span;
       const cells = [
         make("th", { scope: "row" }, String(name)),
         make("td", { class: "wide" }, bar(probabilities[k], percent(probabilities[k]))),
@@ -85,11 +82,18 @@ class ClassesOutput {
       return make("tr", k === best ? { class: "best" } : {}, ...cells);
     });
     const headers = ["class", "probability", "energy", ...(this.pictures ? ["reconstruction"] : [])];
-    this.liking.textContent = `All classes together like it by ${number(answer.liking[0])}.`;
+    this.note.textContent =
+      "Energy: how much a class likes the row, in nats; higher is better. One nat more is 2.7 times the probability. " +
+      `A bar is full at the best class and empty ${number(span)} nats below it.` +
+      (this.pictures ? " A reconstruction is what a class would rather see." : "");
+    this.liking.textContent = `All classes together like it by ${number(answer.liking[0])} nats.`;
     if (!this.pictures) this.showChanges(answer, best, context);
     const all = table("Classes, their probabilities and energies", headers, rows);
     this.element.replaceChildren(all, this.note, this.liking, this.changed);
-    return `${this.about.columns?.targets?.[0] ?? "class"} ${classes[best]}, ${percent(probabilities[best])} probable`;
+    const said = `${this.about.target ?? "class"} ${classes[best]}`;
+    const sure = percent(probabilities[best]);
+    const isStrange = strangeness(answer.p_value?.[0])?.strange;
+    return isStrange ? `unlike what the model knows; if anything, ${said} (${sure})` : `${said}, ${sure} probable`;
   }
 
   showChanges(answer, best, { cells, sizes }) {
@@ -107,11 +111,10 @@ class ClassesOutput {
 // --- anomalies ----------------------------------------------------------------------------------------------------
 
 class AnomalyOutput {
-  constructor(about, range) {
+  constructor(about, look) {
     this.about = about;
-    this.picture = about.image && new Picture(about.image, range, "Reconstruction", "large");
+    this.picture = look && new Picture(look, "Reconstruction", "large");
     this.element = make("div", {});
-    onSchemeChange(() => this.picture?.row && this.picture.show(this.picture.row));
   }
 
   show(answer, { cells, sizes }) {
@@ -119,7 +122,7 @@ class AnomalyOutput {
     const list = make(
       "dl",
       { class: "facts" },
-      make("dt", {}, "Energy, higher is better"),
+      make("dt", {}, "Energy in nats, higher is better"),
       make("dd", {}, number(answer.energies[0])),
       make("dt", {}, "Threshold"),
       make("dd", {}, number(this.about.threshold)),
@@ -161,7 +164,8 @@ class RefinedOutput {
   }
 
   sentence() {
-    const { base, verdict, method } = this.about;
+    const { base, verdict, method, gate } = this.about;
+    if (gate === 0) return `Probabilities from ${base ?? "the base"}, which was kept as it is. ${verdict ?? ""}`;
     const ways = { sets: "over sets of labels seen in training", ascent: "uphill in the energy of the labels" };
     const how = `by going ${ways[method]}`;
     return `Probabilities from ${base ?? "the base"} (the thin lines), refined ${how}.${verdict ? ` ${verdict}` : ""}`;

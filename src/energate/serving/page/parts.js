@@ -1,5 +1,8 @@
 // Small pieces of the page: elements, bars, pictures, a line chart.
 
+const GROUND = 0.35; // of the pixels, that nobody has drawn on
+const [STRANGE, UNUSUAL] = [0.01, 0.05]; // p-values up to which a row is called so
+
 export function make(tag, attributes = {}, ...children) {
   const svg = ["svg", "path"].includes(tag);
   const element = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
@@ -46,6 +49,15 @@ export function percent(share) {
   return `${(100 * share).toFixed(1)} %`;
 }
 
+// How strange a row is, in words; `p` is the share of rows held out that the model likes no more.
+export function strangeness(p, rows = "rows") {
+  if (p === undefined || p === null) return null;
+  const share = `${(100 * p).toFixed(p < 0.1 ? 1 : 0)} %`;
+  const word = p <= STRANGE ? "Strange" : p <= UNUSUAL ? "Unusual" : "Usual";
+  const text = `${word}, p = ${p.toPrecision(2)}: ${share} of the ${rows} held out are as strange, or stranger.`;
+  return { strange: p <= STRANGE, text };
+}
+
 // A bar of a share of the cell's width, and its number; `mark` is a second share, drawn as a thin line.
 export function bar(share, text, { kind = "", mark } = {}) {
   const fill = make("span", { class: `fill ${kind}`, hidden: share === 0 });
@@ -67,31 +79,60 @@ export function table(caption, headers, rows) {
 
 // --- pictures ---------------------------------------------------------------------------------------------------
 
+// How pictures of a model are shown, and whether somebody can draw them: `ink` is "high" or "low", the end of the range
+// that a pen leaves behind, where much of the examples is ground; null for photographs, and for colours.
+export function lookOf(about, examples) {
+  if (!about.image) return null;
+  const [low, high] = about.range;
+  const [height, width, channels = 1] = about.image;
+  const shares = examples.flatMap((row) => row.map((value) => (value - low) / (high - low || 1)));
+  const ground = (isGround) => shares.filter(isGround).length >= GROUND * shares.length;
+  const dark = ground((share) => share < 0.05); // also without any example
+  const bright = ground((share) => share > 0.95);
+  const ink = channels > 1 ? null : dark ? "high" : bright ? "low" : null;
+  return { height, width, channels, low, high, ink };
+}
+
+export function median(values) {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.floor(sorted.length / 2)];
+}
+
 function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim().split(/\s+/).map(Number);
 }
 
+// A row as colours from 0 to 255: ink on paper in the colours of the page, or black to white, or the colours it has.
+function coloured(row, { width, height, channels, low, high, ink }) {
+  const [paper, pen] = ink ? [colour("--paper-rgb"), colour("--ink-rgb")] : [[0, 0, 0], [255, 255, 255]];
+  const found = new Uint8ClampedArray(4 * width * height).fill(255);
+  for (let i = 0; i < width * height; i += 1) {
+    for (let c = 0; c < 3; c += 1) {
+      const value = row[channels * i + Math.min(c, channels - 1)];
+      const part = Math.min(1, Math.max(0, (value - low) / (high - low || 1)));
+      found[4 * i + c] = paper[c] + (ink === "low" ? 1 - part : part) * (pen[c] - paper[c]);
+    }
+  }
+  return found;
+}
+
 export class Picture {
-  constructor([height, width], [low, high], label, size = "") {
-    this.range = [low, high];
+  constructor(look, label, size = "") {
+    const { width, height } = look;
+    this.look = look;
     this.element = make("canvas", { class: `picture ${size}`, width, height, role: "img", "aria-label": label });
     this.element.style.aspectRatio = `${width} / ${height}`;
     this.row = null;
+    onSchemeChange(() => this.row && this.show(this.row, this.hidden));
   }
 
-  show(row) {
-    this.row = row;
-    const [paper, ink] = [colour("--paper-rgb"), colour("--ink-rgb")];
-    const [low, high] = this.range;
-    const { width, height } = this.element;
-    const context = this.element.getContext("2d");
-    const image = context.createImageData(width, height);
-    for (let i = 0; i < width * height; i += 1) {
-      const share = Math.min(1, Math.max(0, (row[i] - low) / (high - low || 1)));
-      for (let c = 0; c < 3; c += 1) image.data[4 * i + c] = paper[c] + share * (ink[c] - paper[c]);
-      image.data[4 * i + 3] = 255;
-    }
-    context.putImageData(image, 0, 0);
+  // `hidden` pixels, where it is given and true, are shown as unknown.
+  show(row, hidden = null) {
+    Object.assign(this, { row, hidden });
+    const { width, height } = this.look;
+    const image = new ImageData(coloured(row, this.look), width, height);
+    hidden?.forEach((isHidden, i) => isHidden && image.data.set([...colour("--hole-rgb"), 255], 4 * i));
+    this.element.getContext("2d").putImageData(image, 0, 0);
     return this;
   }
 }

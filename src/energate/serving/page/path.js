@@ -4,19 +4,20 @@ import { changes, namesOf } from "./outputs.js";
 import { among, figure, freshId, labelled, LineChart, make, onSchemeChange, Picture } from "./parts.js";
 
 const STEPS = 60;
+const FEWER = 30; // where a step is a pass through a network
 const SECONDS = 4; // for the whole way
 const FAR = 10; // times the usual size of a column: the model has seen nothing out there
 
 export class Path {
-  constructor(about, range, ask) {
+  constructor(about, look, ask) {
     this.about = about;
     this.ask = ask;
-    this.range = range;
+    this.look = look;
     this.timer = 0;
     this.chart = new LineChart("Energy along the way");
-    this.now = about.image && new Picture(about.image, range, "The row on its way", "large");
-    const end = (word) => new Picture(about.image, range, `The row at the ${word}`, "small");
-    this.ends = about.image && [end("start"), end("end")];
+    this.now = look && new Picture(look, "The row on its way", "large");
+    const end = (word) => new Picture(look, `The row at the ${word}`, "small");
+    this.ends = look && [end("start"), end("end")];
     this.changed = make("div", {});
     this.note = make("p", { class: "quiet" });
     const slider = freshId("path");
@@ -29,7 +30,8 @@ export class Path {
     const onclick = () => (this.timer ? this.pause() : this.play());
     this.button = make("button", { type: "button", class: "play", onclick }, "Play");
     const options = about.classes?.map((name, k) => make("option", { value: k }, String(name)));
-    const best = make("option", { value: "" }, "the most probable");
+    const usual = about.noise_levels ? "all classes together" : "the most probable";
+    const best = make("option", { value: "" }, usual);
     this.select = options ? make("select", { onchange: () => this.follow() }, best, ...options) : null;
     const pictures = () => [figure(this.ends[0], "start"), figure(this.now, "now"), figure(this.ends[1], "end")];
     const name = make("label", { class: "hidden", for: slider }, "Step along the way");
@@ -37,9 +39,9 @@ export class Path {
       "div",
       { class: "path" },
       ...(this.select ? [labelled("Field of class", this.select, "chooser")] : []),
-      ...(about.image ? [make("div", { class: "way" }, ...pictures())] : []),
+      ...(look ? [make("div", { class: "way" }, ...pictures())] : []),
       make("div", { class: "line slide" }, this.button, name, this.slider, this.where),
-      make("h3", {}, "Energy along the way"),
+      make("h3", {}, "Energy along the way, in nats"),
       this.chart.element,
       this.note,
       this.changed,
@@ -55,13 +57,13 @@ export class Path {
   // From another row: the way there so far is none of its business.
   from(row, sizes) {
     this.row = row;
-    this.sizes = this.now ? sizes.map(() => this.range[1] - this.range[0]) : sizes;
+    this.sizes = this.look ? sizes.map(() => this.look.high - this.look.low) : sizes;
     this.follow();
   }
 
   async follow() {
     this.pause();
-    const body = { row: this.row, n_steps: STEPS };
+    const body = { row: this.row, n_steps: this.about.shape ? FEWER : STEPS };
     if (this.select?.value) body.of = Number(this.select.value);
     this.element.setAttribute("aria-busy", "true");
     const answer = await this.ask(body);

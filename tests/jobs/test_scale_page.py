@@ -1,0 +1,60 @@
+"""The page of scale: every command and every program on it runs, in its order, with a Ray of two processors."""
+
+import contextlib
+import io
+import os
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from energate.cli import app
+from energate.jobs import job_status
+
+PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
+BLOCKS = re.findall(
+    r"^```(console|python) ?(?:no-run)?\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+)
+
+
+@pytest.mark.slow  # a local Ray, and workers that import torch
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray Data warns of itself
+def test_every_command_of_the_page_runs(ray_here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "1")
+    monkeypatch.setenv("SLURM_ARRAY_TASK_COUNT", "1")
+    draw = np.random.default_rng(0)
+    Path("parts").mkdir()
+    for file in range(3):
+        X = draw.normal(size=(60, 2))
+        rows = pa.table({"id": np.arange(60) + 60 * file, "x0": X[:, 0], "x1": X[:, 1]})
+        pq.write_table(rows, f"parts/{file}.parquet")
+    lines = [f"{a},{b},{'ab'[int(a + b > 0)]}" for a, b in draw.normal(size=(90, 2))]
+    Path("train.csv").write_text("\n".join(["x0,x1,kind", *lines]))
+    Path("train").mkdir()
+    X = draw.normal(size=(200, 2))
+    rows = pa.table({"x0": X[:, 0], "x1": X[:, 1], "kind": np.where(X.sum(1) > 0, "a", "b")})
+    pq.write_table(rows, "train/0.parquet", row_group_size=50)
+    seen: dict[str, Any] = {}
+    n_commands = 0
+    for kind, text in BLOCKS:
+        if kind == "python" and "spark." not in text:  # no Spark here
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                exec(compile(text, PAGE.name, "exec"), seen)
+        for line in re.findall(r"^\$ energate (.+)$", text, re.MULTILINE) if kind == "console" else []:
+            ended = CliRunner().invoke(app, shlex.split(os.path.expandvars(line)))
+            assert ended.exit_code == 0, (line, ended.output)
+            n_commands += 1
+    assert n_commands >= 8
+    folders = [path.parent for path in Path().glob("*/job.json")]
+    assert len(folders) == 7
+    assert all(job_status(folder).closed for folder in folders)
+    same = [Path("scored"), Path("scored-2"), Path("shares"), Path("scored-ray"), Path("scored-cluster")]
+    for name in os.listdir("scored"):
+        assert len({(folder / name).read_bytes() for folder in same}) == 1, name
