@@ -264,7 +264,7 @@ def simulated_cluster(folder: Path, model: Path, parts: Path, per_task: int, sta
     from energate.jobs.plan import Job
     from energate.jobs.work import Worker
     from energate.persistence import read_about
-    from energate.views.tabular import Question
+    from energate.views.applying import Question
 
     began = time.process_time()
     inputs = tuple(look(address) for address in find([str(parts)]))

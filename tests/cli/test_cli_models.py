@@ -26,7 +26,7 @@ from energate.errors import InputError
 from energate.persistence import read_columns
 from energate.tables import Columns, NumberColumn
 from energate.tables.reading import open_table
-from energate.views.tabular import hold_out
+from energate.views.fitting import hold_out
 
 pa = pytest.importorskip("pyarrow", reason="the extra `tables` is not installed")
 csv = pytest.importorskip("pyarrow.csv")

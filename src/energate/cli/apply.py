@@ -253,7 +253,7 @@ def _apply(
     pictures = is_picture(path)
     source = ([Path(each) for each in data] if len(data) > 1 else path) if pictures else opened(path, **read)
     with messages().status("starting"):
-        from energate.views.tabular import apply_table
+        from energate.views.applying import apply_table
     known = loaded(model, device, precision)
     columns = known.base(command, *base)
     if target is None and as_json:
@@ -339,7 +339,7 @@ def _apply_many(
     if out in (None, "-"):
         raise InputError("Many files become a folder of parts: name it with -o OUT_FOLDER.")
     from energate.jobs import apply_files
-    from energate.views.tabular import BaseColumns
+    from energate.views.applying import BaseColumns
 
     columns = None if base[0] is None else BaseColumns(base[0], base[1])
     with (

@@ -41,7 +41,7 @@ from energate.errors import InputError
 
 if TYPE_CHECKING:
     from energate.training import Checkpoints
-    from energate.views.tabular import FittedTable
+    from energate.views.fitting import FittedTable
 
 
 @plainly("No model was written; one that was there is as it was.")
@@ -166,7 +166,7 @@ def fit(
     source = None if streamed else data if data.is_dir() else opened(data, part, delimiter, encoding)
     with messages().status("starting"):
         from energate.persistence import check_path
-        from energate.views.tabular import fit_table
+        from energate.views.fitting import fit_table
 
     if model is None and streamed and glob.has_magic(data.name):
         raise InputError("Name the model of several files: -o MODEL.")

@@ -47,7 +47,7 @@ def search(
     """
     from energate.persistence import check_path
     from energate.tuning import search as look
-    from energate.views.tabular import fit_table
+    from energate.views.fitting import fit_table
 
     path, found = model or Path(f"{data.stem}-model.zip"), list[Any]()
     check_path(path)

@@ -13,7 +13,7 @@ from typing import Any
 
 from energate.errors import InputError
 from energate.jobs.inputs import Input, Piece
-from energate.views.tabular import BaseColumns, Question
+from energate.views.applying import BaseColumns, Question
 
 FORMAT, VERSION = "energate job", 1
 TASK_ROWS = 250_000

@@ -16,7 +16,7 @@ from energate.jobs.folder import Done, Folder, Status
 from energate.jobs.inputs import find, look
 from energate.jobs.plan import TASK_ROWS, Job, Task, to_work
 from energate.persistence import read_about
-from energate.views.tabular import BaseColumns, Question
+from energate.views.applying import BaseColumns, Question
 
 Tell = Callable[[int, int, int], object]
 

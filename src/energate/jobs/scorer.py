@@ -9,7 +9,7 @@ from energate.errors import require
 from energate.jobs.inputs import Batches
 from energate.jobs.work import one_thread
 from energate.persistence.loaded import Loaded
-from energate.views.tabular import Asking, BaseColumns, Question
+from energate.views.applying import Asking, BaseColumns, Question
 
 
 class Scorer:

@@ -6,7 +6,7 @@ from typing import Any
 
 from energate.errors import InputError
 from energate.persistence.archive import load, read_about
-from energate.views.tabular import BaseColumns, TableModel
+from energate.views.applying import BaseColumns, TableModel
 
 
 @dataclass(frozen=True)

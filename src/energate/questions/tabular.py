@@ -17,7 +17,7 @@ from energate.tables import CategoryColumn, CodedRows, Columns, classes_of, lear
 from energate.tables.reading import Source, open_table
 from energate.tables.values import keys_of
 from energate.tables.writing import as_printed, check_kind, open_writer
-from energate.views.tabular import TableModel
+from energate.views.applying import TableModel
 
 MOST_ROWS = 10_000  # of a batch that is looked at for drift: more say nothing new
 

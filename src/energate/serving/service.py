@@ -18,7 +18,7 @@ from energate.serving.operations import Operation, RowsOf, operations
 from energate.serving.questions import questions
 from energate.tables import CellError, Columns, ImageColumn
 from energate.views import View, describe, view_of
-from energate.views.tabular import TableModel
+from energate.views.applying import TableModel
 
 MOST_EXAMPLES = 20
 LARGEST = float(np.finfo(np.float64).max)

@@ -10,7 +10,7 @@ import torch
 import energate
 from energate.tables import CategoryColumn, Columns
 from energate.views.explaining import describe
-from energate.views.tabular import FittedTable
+from energate.views.fitting import FittedTable
 
 MOST_NAMES = 40
 

@@ -16,8 +16,8 @@ from energate.measures import f1_scores, of_anomalies, of_classes, of_labels, re
 from energate.tables import CellError, classes_of, labels_of
 from energate.tables.reading import Source, open_table
 from energate.tables.values import listed
+from energate.views.applying import TableModel
 from energate.views.baselines import LINEAR, MAJORITY, MOST_CELLS, linear_model, seen
-from energate.views.tabular import TableModel
 from energate.views.view import View
 
 FOLDS = 5

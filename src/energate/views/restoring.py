@@ -19,7 +19,7 @@ from energate.tables.columns import BRIGHTEST, ImageColumn
 from energate.tables.pictures import SUFFIXES, PictureSource, read_mask, read_picture, unknown_in, write_picture
 from energate.tables.reading import PICTURE, AnyPath, Batch, Source
 from energate.tables.writing import save_arrays
-from energate.views.tabular import AppliedTable, TableModel, command_of
+from energate.views.applying import AppliedTable, TableModel, command_of
 
 Mask = NDArray[np.bool_]
 ROWS = 64  # at once: pictures are filled in by many passes

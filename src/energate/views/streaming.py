@@ -19,7 +19,7 @@ from energate.tables import CellError, CodedRows, classes_of, learn_columns
 from energate.tables.reading import Batch
 from energate.tables.streams import Array, Refill, Sample, Stream, StreamedRows, chances, open_tables, taken
 from energate.tables.values import words
-from energate.views.tabular import FittedTable, measured
+from energate.views.fitting import FittedTable, measured
 from energate.views.view import tasks
 
 MEMORY = 2**30
