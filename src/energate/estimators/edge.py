@@ -103,6 +103,12 @@ def log_softmax(logits: Array) -> Array:
     return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
 
 
+def logsumexp(values: Array) -> Array:
+    """The logarithm of the sum of exponentials of each row, (n,); likewise."""
+    found: Array = np.logaddexp.reduce(values, axis=1)
+    return found
+
+
 @dataclass(frozen=True)
 class Scaler:
     """Columns as ``z = (x - offset) / size``, those that are ``soft`` as z / sqrt(1 + (z / 3)^2), which stays within 3.

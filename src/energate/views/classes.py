@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import logsumexp
 from torch import Tensor, nn
 
 from energate.activations import weighted
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
 from energate.estimators import EnergyClassifier, ImageEnergyClassifier
-from energate.estimators.edge import Array, in_one_pass, log_softmax
+from energate.estimators.edge import Array, in_one_pass, log_softmax, logsumexp
 from energate.estimators.kinds import kind_of as kind_of_units
 from energate.training.classes import ClassEnergies
 from energate.units import HiddenUnits, NetworkUnits
@@ -121,7 +120,7 @@ class ClassView(View):
         found: dict[str, Any] = in_one_pass(X, self.scaled, module.B, one_pass, self.model.precision)
         found["probabilities"] = np.exp(log_softmax(found["decision"]))
         found["predictions"] = self.model.classes_[found["decision"].argmax(1)]
-        found["liking"] = logsumexp(found["energies"], 1)
+        found["liking"] = logsumexp(found["energies"])
         found |= strange(self.model, found["liking"])
         if reconstructions:
             found["seen"] = self.seen(X)

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_softmax
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import average_precision_score, confusion_matrix, precision_recall_fscore_support, roc_auc_score
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
 from energate.errors import InputError
+from energate.estimators.edge import log_softmax
 from energate.measures import f1_scores, of_anomalies, of_classes, of_labels, reliability, resampled
 from energate.tables import CellError, classes_of, labels_of
 from energate.tables.reading import Source, open_table
@@ -59,7 +59,7 @@ def _of_classes(view: View, labels: list[str], X: NDArray[Any], y: NDArray[Any])
         )
     k = np.array([place[str(each)] for each in y])
     n_classes = len(labels)
-    log_p = log_softmax(view.commands()["predict"].compute(X)["decision"], 1)
+    log_p = log_softmax(view.commands()["predict"].compute(X)["decision"])
     predicted, each = log_p.argmax(1), -log_p[np.arange(len(k)), k]
     interval = resampled(lambda rows: float(each[rows].mean()), len(k))
     precision, recall, f1, count = precision_recall_fscore_support(

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_softmax
 from sklearn.base import clone
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from energate.conformal import check_level
 from energate.errors import InputError
-from energate.estimators.edge import Array, resolve_device
+from energate.estimators.edge import Array, log_softmax, resolve_device
 from energate.estimators.liking import HeldOutMixin, PairedMixin
 from energate.measures import of_anomalies, of_classes, of_labels, wilson
 from energate.tables import (
@@ -391,7 +390,7 @@ def measured(model: Any, X: Array, y: Any) -> dict[str, Any]:
     if view.task == "anomaly":
         return {"rows": len(X), **of_anomalies(found["scores"], y)}
     if view.task == "classify":
-        return {"rows": len(X), **of_classes(log_softmax(found["decision"], 1), np.asarray(view.labels), y)}
+        return {"rows": len(X), **of_classes(log_softmax(found["decision"]), np.asarray(view.labels), y)}
     verdict = view.about().get("verdict")
     of_model = {} if verdict is None else {"verdict": verdict}
     return {"rows": len(X), **of_labels(found["probabilities"], found["predictions"], y), **of_model}
