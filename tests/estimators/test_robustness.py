@@ -82,7 +82,8 @@ def test_little_or_nothing_to_learn_from(case, rows) -> None:
 def test_ten_thousand_columns(case) -> None:
     wide = np.random.default_rng(1).normal(size=(20, 10_000))
     options = {"generative_weight": 0.1} if case.kind is EnergyClassifier else {}
-    rows = wide[:, :2000] if case.pairs else wide  # a symmetric pair has both sides
+    # A symmetric pair has both sides, and a network goes over every pixel.
+    rows = wide[:, :2000] if case.pairs else wide[:, :1600] if case is IMAGES else wide
     check_scores(case, case.fit(rows, np.arange(20) % 2, **options), rows)
 
 

@@ -603,7 +603,7 @@ def places(value: Any, at: tuple = ()) -> list[tuple]:
     return found
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_no_content_stops_the_report(tmp_path: Path, data: st.DataObject) -> None:
     cell, search = make_cell(0, 3, 0), json.loads(json.dumps(SEARCH))

@@ -18,6 +18,7 @@ from energate.units import HiddenUnits
 N_TEMPERATURES = 3
 N_VALUES = 32  # of every column
 GAUSSIAN = 1 / 2  # how much the Gaussian of the columns counts, beside each of them alone
+MOST_COLUMNS = 2_000  # of which there is a Gaussian: it has a number for every two of them
 N_ASKED = 2000  # rows that are left out in turn; the likelihood takes half of them
 LADDER = range(-16, 9)  # log2 of the temperatures that are tried, by the mean variance of the columns
 SEEN_FOR_CENTRES, CENTRE_STEPS = 3, 3  # rows for each centre that k-means moves it by, and how often
@@ -97,8 +98,8 @@ def remember(rows: Rows, asked: Tensor, column_weight: float, apart: float = 0.1
 
     Their likelihood chooses the lowest temperature.  Energies of several temperatures are divided by their
     inter-quartile range over these rows and averaged, so that each has a say.  To that average come, in the same way,
-    times ``column_weight``, the energies of the soft columns, each alone and as a Gaussian, of the rows but for the
-    share ``apart`` that is furthest from the middle.
+    times ``column_weight``, the energies of the soft columns, each alone and, up to `MOST_COLUMNS`, as a Gaussian, of
+    the rows but for the share ``apart`` that is furthest from the middle.
     """
     T = _temperature(_asked_of(rows, asked[: (len(asked) + 1) // 2]), _variance(rows))
     temperatures = [T * RATIO**j for j in range(N_TEMPERATURES)]
@@ -115,20 +116,21 @@ def remember(rows: Rows, asked: Tensor, column_weight: float, apart: float = 0.1
     units.log_share.data = shares.log()[None]
     if not others:
         return Remembered(model, whole)
-    alone, gaussian = others
+    alone, *gaussians = others
     assert isinstance(alone, SoftColumnUnits)
-    assert isinstance(gaussian, SoftGaussianUnits)
     columns = soften(rows.given, rows.weight)
     weight = torch.where(near_middle(columns, rows.given, rows.weight, apart), rows.weight, 0.0)
-    of_columns = fill_columns(alone, columns, rows.given, weight, asked)
-    of_gaussian = fill_gaussian(gaussian, columns, rows.given, weight, asked)
-    by_columns, by_gaussian = (
-        times * column_weight * _spread(whole) / _spread(energy)
-        for times, energy in ((1.0, of_columns), (GAUSSIAN, of_gaussian))
-    )
-    alone.log_share.data.copy_(by_columns.log())
-    gaussian.log_share.data.copy_(by_gaussian.log())
-    return Remembered(model, whole + by_columns * of_columns + by_gaussian * of_gaussian)
+    parts: list[tuple[SoftColumnUnits | SoftGaussianUnits, float, Tensor]]
+    parts = [(alone, 1.0, fill_columns(alone, columns, rows.given, weight, asked))]
+    for gaussian in gaussians:
+        assert isinstance(gaussian, SoftGaussianUnits)
+        parts.append((gaussian, GAUSSIAN, fill_gaussian(gaussian, columns, rows.given, weight, asked)))
+    together = whole
+    for part, times, energy in parts:
+        share = times * column_weight * _spread(whole) / _spread(energy)
+        part.log_share.data.copy_(share.log())
+        together = together + share * energy
+    return Remembered(model, together)
 
 
 def blank(width: int, n_units: int, columns: bool, soft: bool = True) -> Autoencoder:
@@ -139,7 +141,8 @@ def blank(width: int, n_units: int, columns: bool, soft: bool = True) -> Autoenc
     generator = torch.Generator()  # what it draws is written over
     groups: list[HiddenUnits] = [MemoryUnits(1, width, n_units, N_TEMPERATURES, generator)]
     if columns and soft:
-        groups += [SoftColumnUnits(1, width, N_VALUES, generator), SoftGaussianUnits(1, width, generator)]
+        groups.append(SoftColumnUnits(1, width, N_VALUES, generator))
+        groups += [SoftGaussianUnits(1, width, generator)] if width <= MOST_COLUMNS else []
     elif columns:
         groups.append(ColumnMemoryUnits(1, width, N_VALUES, generator))
     return Autoencoder(groups).requires_grad_(False)
