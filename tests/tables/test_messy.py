@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
 from energate.cli import app
@@ -179,6 +180,31 @@ def test_rows_without_a_target_are_left_out() -> None:
     table.to_csv("t.csv", index=False)
     told = call("fit", "t.csv", "--target", "kind", "--na", "pending", code=2).stderr
     assert "t.csv, line 72: 'size' must be a number, as in most rows; got 'big'. --na 'big' takes it" in told
+
+
+def test_an_id_with_gaps_is_left_out_where_rows_were() -> None:
+    table = plants()
+    table.insert(0, "number", range(1, 81))
+    table.loc[[3, 17, 40], "kind"] = None
+    table.to_csv("t.csv", index=False)
+    assert "'number' is left out: it counts the rows (--keep takes it)." in fit("t.csv")["notes"]
+    table["number"] = 2 * table["number"]  # every second one is not there: some other number, perhaps a size
+    table.to_csv("t.csv", index=False)
+    assert "number" in (fit("t.csv"), inputs())[1]
+
+
+@pytest.mark.parametrize("names", [("images", "labels"), ("x_train", "y_train")])
+def test_pictures_in_an_npz_file_are_shown_fitted_and_predicted(names: tuple[str, str]) -> None:
+    digits = load_digits()
+    X, y = names
+    np.savez("t.npz", **{X: digits.images[:300].astype(np.uint8), y: digits.target[:300]})
+    told = call("data", "show", "t.npz").stdout
+    assert "300 rows, 2 columns" in told
+    assert "8 x 8, 0 to 16" in told
+    target = "y" if y == "y_train" else y
+    call("fit", "t.npz", "--target", target, "--units", "memory", "-o", "m.zip", "--device", "cpu")
+    call("predict", "m.zip", "t.npz", "--part", "train", "-o", "o.npz")
+    assert (np.load("o.npz")["prediction"].astype(int) == digits.target[:300]).mean() > 0.9
 
 
 def test_words_among_numbers_that_mean_nothing_is_known() -> None:
