@@ -272,6 +272,7 @@ class ImageEnergyClassifierView(ClassView):
             "scaling": self.model.scaling,
             "shape": shape,
             "range": limits,
+            "familiarity": self.model.model_.familiarity is not None,
             **(told if self.model.denoising_weight else {}),
         }
 
