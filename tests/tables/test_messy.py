@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -356,3 +357,21 @@ def test_what_is_not_there_is_told_before_torch_is_imported(arguments: tuple[str
     assert done.stdout.split() == ["2", "False"]
     assert done.stderr.startswith("Error: ")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_progress_in_a_pipe_says_how_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("energate.cli.fit.SILENCE", 0.0)
+    monkeypatch.setattr("energate.cli._shell.SILENCE", 0.0)
+    plants().to_csv("t.csv", index=False)
+    told = call("fit", "t.csv", "--target", "kind", "--units", "mean", "--epochs", 3, "-o", "m.zip").stderr
+    assert "fine-tune: 3 epochs at most" in told
+    assert re.search(r"fine-tune: epoch 2 of 3, loss .* s left at most", told)
+    assert "t.csv: 80 rows so far" in call("predict", "m.zip", "t.csv", "-o", "out.csv").stderr
+
+
+def test_one_thing_is_one_thing() -> None:
+    plants().to_csv("t.csv", index=False)
+    fit("t.csv")
+    plants()[:1].to_csv("one.csv", index=False)
+    assert "1 row in" in call("predict", "m.zip", "one.csv", "-o", "out.csv").stdout
+    assert "one.csv: 1 row, 3 columns" in call("data", "show", "one.csv").stdout
