@@ -3,7 +3,7 @@
 The split and the model have the seed.  One line for each kind of units: the accuracy on known digits, and the shares of
 known digits and of nines that `rejects(rate=0.05)` turns away, as median and range over seeds.
 
-    python benchmarks/nines.py [--seeds 6] [--kinds memory,mean]
+    python benchmarks/nines.py [--seeds 6] [--kinds "memory;mean"]
 """
 
 import argparse

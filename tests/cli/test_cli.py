@@ -223,6 +223,7 @@ def test_bench_and_report_say_how_it_ended_as_json(tmp_path: Path) -> None:
 
 COMMANDS = (
     *("fit", "predict", "score", "refine", "check", "explain", "export", "serve", "bench", "report"),
+    *("impute", "audit", "drift", "importance", "evaluate", "info", "search", "denoise", "inpaint"),
     *("data list", "data get", "data make", "data show"),
 )
 
@@ -233,7 +234,7 @@ def test_every_help_has_an_example(command: str) -> None:
 
 
 def test_no_help_speaks_of_types_of_switches() -> None:
-    for command in ("", *COMMANDS):
+    for command in ("", "jobs", "data", *COMMANDS):
         assert "<bool>" not in call(*command.split(), "--help").stdout
 
 

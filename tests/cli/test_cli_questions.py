@@ -76,6 +76,22 @@ def test_impute_fills_holes_and_nothing_else(shelf: Path) -> None:
     assert "not overwritten" in refused("impute", out, "-o", out)
 
 
+def test_impute_keeps_what_it_has_learned(shelf: Path) -> None:
+    filler, first, again = shelf / "filler.zip", shelf / "first.csv", shelf / "again.csv"
+    lines = (shelf / "flowers.csv").read_text().splitlines()  # dates are several numbers, and stay as they are
+    dated = [f"2024-01-{1 + i % 28:02}," + line if i else "day," + line for i, line in enumerate(lines)]
+    (shelf / "dated.csv").write_text("\n".join(dated) + "\n")
+    call("impute", shelf / "dated.csv", "-o", first, "--save", filler, "--device", "cpu")
+    call("impute", shelf / "dated.csv", "-o", again, "--model", filler, "--device", "cpu")
+    assert rows_of(again) == rows_of(first)
+    assert all(all(row.values()) for row in rows_of(first))
+    assert {row["colour"] for row in rows_of(first)} == {"red", "blue", "white"}
+    assert [row["day"] for row in rows_of(first)] == [row["day"] for row in rows_of(shelf / "dated.csv")]
+    assert "leave out --fit-on" in refused("impute", first, "-o", again, "--model", filler, "--fit-on", first)
+    assert "is no EnergyImputer" in refused("impute", first, "-o", again, "--model", shelf / "scorer.zip")
+    assert "energate impute DATA --model filler.zip" in refused("predict", filler, first, "-o", again)
+
+
 def test_audit_ranks_wrong_labels_first(shelf: Path) -> None:
     random = np.random.default_rng(0)
     kinds = [("iris", "rose", "tulip")[i % 3] for i in range(120)]

@@ -165,7 +165,7 @@ def test_a_loaded_pair_scorer_is_the_saved_one(relation, name, tmp_path: Path) -
 
 
 def test_every_estimator_can_be_saved() -> None:
-    transformers = {"EnergyImputer", "TableEncoder"}  # an encoder is saved as a step of a Pipeline
+    transformers = {"EnergyImputer", "TableEncoder"}  # saved around its scorer, and as a step of a Pipeline
     assert set(energate.estimators.__all__) - transformers == {kind.__name__ for kind in energate.views.KINDS}
 
 
@@ -475,7 +475,7 @@ def test_a_scorer_of_an_older_schema_is_one_that_was_trained(tmp_path: Path) -> 
     save(model, tmp_path / "model")
     config = parse((tmp_path / "model" / "config.json").read_bytes())
     later = (name for names in EnergyScorer._FITTED_LATER.values() for name in names)
-    added = (*EnergyScorer._ADDED[3], *later)
+    added = (*(name for names in EnergyScorer._ADDED.values() for name in names), *later)
     parts = {
         part: {name: value for name, value in config[part].items() if name not in added}
         for part in ("parameters", "fitted")
@@ -486,7 +486,9 @@ def test_a_scorer_of_an_older_schema_is_one_that_was_trained(tmp_path: Path) -> 
     assert not len(older.held_out_)
     with pytest.raises(InputError, match="of an older version"):
         older.p_values(X)
-    older.liking_ = model.liking_
+    np.testing.assert_array_equal(older.cells_.fill, older.scaler_.offset)  # its means stand for missing cells
+    assert older.cells_.plain
+    older.liking_, older.cells_ = model.liking_, model.cells_
     assert_same(model, older)
     assert older.n_units_ is None
     save(older, tmp_path / "again")

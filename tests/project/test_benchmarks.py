@@ -17,6 +17,7 @@ def bench() -> Any:
     """The modules of the folder, which is no package."""
     sys.path.insert(0, str(FOLDER))
     try:
+        import nines
         import ranking
         import table_data
         import table_published
@@ -29,7 +30,7 @@ def bench() -> Any:
     class Bench:
         pass
 
-    for module in (ranking, table_data, table_published, table_summary, table_systems, tables):
+    for module in (nines, ranking, table_data, table_published, table_summary, table_systems, tables):
         assert isinstance(module, ModuleType)
         setattr(Bench, module.__name__, module)
     return Bench
@@ -141,3 +142,10 @@ def test_published_figures_stand_beside_ours(bench: Any, tmp_path: Path) -> None
     assert "| vehicle | - | | 75.0 | 50.0 |" in text
     assert bench.table_published.fits(0.7597, 768)  # 117 of 154
     assert not bench.table_published.fits(0.7045, 178)  # 25.4 of 36
+
+
+def test_the_first_example_turns_nines_away_whatever_the_seed(bench: Any) -> None:
+    for found in (bench.nines.run("memory", seed) for seed in (1, 2)):
+        assert found["accuracy"] > 96
+        assert found["known"] < 8  # of 5 that were asked for
+        assert found["nines"] > 45

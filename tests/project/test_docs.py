@@ -161,3 +161,12 @@ def test_programs_of_the_gallery_have_a_title_text_and_pictures(path: Path) -> N
     imports = re.findall(r"^from energate import (.+)$", text, re.MULTILINE)
     names = {name.strip() for line in imports for name in line.strip("(").split(",")} - {""}
     assert names <= set(energate.__all__)
+
+
+def test_the_first_pages_answer_what_new_users_ask() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert readme.index("gives you a classifier") < readme.index("Jacobian")
+    assert "docs/guide.md" in readme
+    questions = (ROOT / "docs" / "faq.md").read_text(encoding="utf-8")
+    for asked in ("How many rows", "How long", "a high liking", "Which units", "such a page for my pictures"):
+        assert re.search(f"^## .*{asked}", questions, re.MULTILINE), asked

@@ -2,6 +2,7 @@
 
 import warnings
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ from cases import CLASSIFIERS, IMAGES, LABELS, MEMORY, SCORER, labelled_rows, lo
 from sklearn.utils.estimator_checks import check_estimator
 
 import energate
-from energate import EnergyClassifier, EnergyImputer, EnergyRefiner, EnergyScorer, InputError
+from energate import EnergyClassifier, EnergyImputer, EnergyRefiner, EnergyScorer, InputError, load, save
 from energate.estimators.completing import conditional
+from energate.persistence.loaded import Loaded
 from energate.questions.potential import Potential
 from energate.views import view_of
 
@@ -156,6 +158,20 @@ def test_completed_rows_keep_what_is_there_and_are_liked_no_less(case) -> None:
     fill = model.cells_.fill if case in CLASSIFIERS else model.scaler_.offset
     before = model.score_samples(np.where(there, rows, fill))
     assert (model.score_samples(found) >= before - 1e-6 * (1 + np.abs(before))).all()
+
+
+@pytest.mark.parametrize("units", ["memory", "mean"])
+def test_an_imputer_is_saved_and_loaded(units: str, tmp_path: Path) -> None:
+    imputer = EnergyImputer(units, random_state=0, device="cpu").fit(FRAME)
+    save(imputer, tmp_path / "filler.zip")
+    again = load(tmp_path / "filler.zip")
+    assert again.get_params() == imputer.get_params()
+    for column, values in imputer.transform(FRAME).items():
+        assert again.transform(FRAME)[column].tolist() == pytest.approx(values.tolist())
+    with pytest.raises(InputError, match="not fitted"):
+        save(EnergyImputer(), tmp_path / "other.zip")
+    with pytest.raises(InputError, match="is an EnergyImputer, which fills missing cells"):
+        Loaded.of(tmp_path / "filler.zip", "cpu")
 
 
 def test_categories_come_out_as_categories() -> None:

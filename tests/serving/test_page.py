@@ -240,7 +240,7 @@ def test_a_file_of_rows(visit: Callable[..., Any], models: dict[str, Path], tmp_
     file.write_text('id;plan;age;note\r\nc1;basic;30;"a;b"\r\nc2;plus;;\r\nc3;other;90000;"say ""hi"""\r\n')
     page, model = visit("table"), load(models["table"])
     assert page.inner_text("#name") == "table"
-    assert page.inner_text("#about").startswith("It tells outcome, 2 classes")
+    assert page.inner_text("#about").startswith("Predicts outcome, 2 classes, from rows of 2 columns")
     page.get_by_label("CSV file").set_input_files(file)
     link = page.get_by_role("link", name="Download customers-predicted.csv")
     link.wait_for()
@@ -423,6 +423,8 @@ def test_everybody_can_use_it(visit: Callable[..., Any], tmp_path: Path, kind: s
             page.get_by_label("Field of class").select_option("8")
             settle(page)
             page.get_by_label("Step along the way").fill("30")
+            page.get_by_role("button", name="Erase the lower half").click()
+            settle(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         for scheme in ("light", "dark"):
             page.emulate_media(color_scheme=scheme)

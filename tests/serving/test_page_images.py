@@ -63,7 +63,7 @@ def test_a_drawing_has_the_range_of_the_model(visit: Callable[..., Any], models:
     assert 12 <= max(row) <= 16
     assert all(value == int(value) for value in row)
     page.wait_for_timeout(100)
-    assert page.inner_text("#about").startswith("It tells digit, 10 classes, from pictures of 8 ")
+    assert page.inner_text("#about").startswith("Predicts digit, 10 classes, from pictures of 8 ")
     model = load(models["ink"])
     assert f"p = {float(f'{model.p_values([row])[0]:.2g}'):g}" in page.inner_text("#strange")
     assert page.inner_text("#verdict").count(f"digit {model.predict([row])[0]}") == 1

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
 from energate.cli import app
@@ -181,6 +183,31 @@ def test_rows_without_a_target_are_left_out() -> None:
     assert "t.csv, line 72: 'size' must be a number, as in most rows; got 'big'. --na 'big' takes it" in told
 
 
+def test_an_id_with_gaps_is_left_out_where_rows_were() -> None:
+    table = plants()
+    table.insert(0, "number", range(1, 81))
+    table.loc[[3, 17, 40], "kind"] = None
+    table.to_csv("t.csv", index=False)
+    assert "'number' is left out: it counts the rows (--keep takes it)." in fit("t.csv")["notes"]
+    table["number"] = 2 * table["number"]  # every second one is not there: some other number, perhaps a size
+    table.to_csv("t.csv", index=False)
+    assert "number" in (fit("t.csv"), inputs())[1]
+
+
+@pytest.mark.parametrize("names", [("images", "labels"), ("x_train", "y_train")])
+def test_pictures_in_an_npz_file_are_shown_fitted_and_predicted(names: tuple[str, str]) -> None:
+    digits = load_digits()
+    X, y = names
+    np.savez("t.npz", **{X: digits.images[:300].astype(np.uint8), y: digits.target[:300]})
+    told = call("data", "show", "t.npz").stdout
+    assert "300 rows, 2 columns" in told
+    assert "8 x 8, 0 to 16" in told
+    target = "y" if y == "y_train" else y
+    call("fit", "t.npz", "--target", target, "--units", "memory", "-o", "m.zip", "--device", "cpu")
+    call("predict", "m.zip", "t.npz", "--part", "train", "-o", "o.npz")
+    assert (np.load("o.npz")["prediction"].astype(int) == digits.target[:300]).mean() > 0.9
+
+
 def test_words_among_numbers_that_mean_nothing_is_known() -> None:
     table = plants()
     table["size"] = table["size"].astype(object)
@@ -330,3 +357,21 @@ def test_what_is_not_there_is_told_before_torch_is_imported(arguments: tuple[str
     assert done.stdout.split() == ["2", "False"]
     assert done.stderr.startswith("Error: ")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_progress_in_a_pipe_says_how_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("energate.cli.fit.SILENCE", 0.0)
+    monkeypatch.setattr("energate.cli._shell.SILENCE", 0.0)
+    plants().to_csv("t.csv", index=False)
+    told = call("fit", "t.csv", "--target", "kind", "--units", "mean", "--epochs", 3, "-o", "m.zip").stderr
+    assert "fine-tune: 3 epochs at most" in told
+    assert re.search(r"fine-tune: epoch 2 of 3, loss .* s left at most", told)
+    assert "t.csv: 80 rows so far" in call("predict", "m.zip", "t.csv", "-o", "out.csv").stderr
+
+
+def test_one_thing_is_one_thing() -> None:
+    plants().to_csv("t.csv", index=False)
+    fit("t.csv")
+    plants()[:1].to_csv("one.csv", index=False)
+    assert "1 row in" in call("predict", "m.zip", "one.csv", "-o", "out.csv").stdout
+    assert "one.csv: 1 row, 3 columns" in call("data", "show", "one.csv").stdout

@@ -32,7 +32,7 @@ app.command(rich_help_panel=_PAPER)(bench.bench)
 app.command(rich_help_panel=_PAPER)(bench.report)
 
 
-for _typer in (app, data.app):
+for _typer in (app, data.app, jobs.app):
     _typer.info.cls = PlainGroup
     for _registered in _typer.registered_commands:
         _registered.cls = PlainCommand

@@ -4,6 +4,7 @@ import contextlib
 import re
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
@@ -53,6 +54,7 @@ BasePrefix = Annotated[
 ]
 BaseScores = Annotated[Literal["probabilities", "logits"], typer.Option(help="What those columns hold.")]
 
+SILENCE = 10.0  # seconds between two lines of progress in a pipe
 # Wide enough that nothing is cut or wrapped where no terminal sets a width: a line for each thing, for grep.
 _NO_TERMINAL = 10_000
 
@@ -196,10 +198,18 @@ def ended_by_terminate() -> Iterator[None]:
 
 @contextlib.contextmanager
 def progress(name: str) -> Iterator[Callable[[int], None]]:
-    """Says how many rows of a file are done, where a terminal shows it."""
+    """Says how many rows of a file are done: in a line that changes in a terminal, else in one every ten seconds."""
     console = messages()
     if not console.is_terminal:
-        yield lambda _: None
+        last = time.monotonic()
+
+        def say_sometimes(n_rows: int) -> None:
+            nonlocal last
+            if time.monotonic() - last >= SILENCE:
+                last = time.monotonic()
+                say(f"{name}: {n_rows:,} rows so far")
+
+        yield say_sometimes
         return
     with console.status(f"{name}: reading") as status:
         yield lambda n_rows: status.update(f"{name}: {n_rows:,} rows")

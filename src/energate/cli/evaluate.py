@@ -144,10 +144,17 @@ def info(model: Model, as_json: Json = False) -> None:
     output().print(f"{model.name}: {_bytes(model) / 1e3:,.1f} kB", soft_wrap=True)
     lines = table("", "", right=())
     for name, value in found.items():
-        text = ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
+        text = ", ".join(map(_told, value)) if isinstance(value, list) else "" if value is None else _told(value)
         if text:
             lines.add_row(f"  {name.replace('_', ' ')}", text)
     show(lines)
+
+
+def _told(value: Any) -> str:
+    """A value as people read it."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
 def _bytes(path: Path) -> int:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from energate.cli._shell import (
+    SILENCE,
     Data,
     Decimal,
     Delimiter,
@@ -267,9 +268,6 @@ def _noted() -> Iterator[list[str]]:
         warnings.simplefilter("always")
         yield notes
     notes += dict.fromkeys(" ".join(str(each.message).split()) for each in noted)
-
-
-SILENCE = 10.0  # seconds between two lines of progress in a pipe
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from energate.cli._shell import (
     show,
     table,
 )
+from energate.errors import InputError
 
 DRIFTED = 3  # the exit code
 
@@ -38,6 +39,12 @@ def impute(
     units: Annotated[
         Literal["memory", "mean", "covariance", "mean-covariance"], typer.Option(help="The hidden units.")
     ] = "memory",
+    model: Annotated[
+        Path | None, typer.Option(metavar="MODEL", help="A saved EnergyImputer, which has learned already.")
+    ] = None,
+    save_as: Annotated[
+        Path | None, typer.Option("--save", metavar="MODEL", help="Keep what was learned, for --model.")
+    ] = None,
     part: Part = "train",
     device: Device = "auto",
     seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
@@ -49,10 +56,20 @@ def impute(
 
     Example: energate impute passengers.csv -o whole.csv
     """
+    if model is not None and (fit_on is not None or save_as is not None):
+        raise InputError("--model has learned already: leave out --fit-on and --save.")
+    from energate.persistence import check_path, save
+    from energate.persistence.loaded import load_imputer
     from energate.questions.tabular import impute_table
 
+    if save_as is not None:
+        check_path(save_as)
     with messages().status(f"{data.name}: filling"):
-        done = impute_table(data, out, part=part, fit_on=fit_on, units=units, device=device, random_state=seed)
+        known = None if model is None else load_imputer(model, device)
+        options = {"units": units, "device": device, "random_state": seed} if known is None else {}
+        done = impute_table(data, out, part=part, fit_on=fit_on, known=known, **options)
+    if save_as is not None:
+        save(done.imputer, save_as, columns=done.columns)
     for note in [] if as_json else done.notes:
         say(f"Note: {note}", "yellow")
     if as_json:

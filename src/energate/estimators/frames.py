@@ -102,7 +102,7 @@ def _checked(estimator: Any, X: Any, y: Any) -> tuple[Array, Any]:
 def _learned(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Array, Any, Cells]:
     """Rows, read, y, and what the rows of weight above 0 say of the columns."""
     if isinstance(X, CodedRows):
-        rows, y = validate_data(estimator, X.matrix, y, **_HOW)
+        rows, y = _of_numbers(estimator, X.matrix, y, reset=True)
         estimator.feature_names_in_ = np.array(X.columns.feature_names, dtype=object)
         given = {i: found for i, found in enumerate(X.columns.words) if found is not None}
         return rows, y, _found(rows, given, _used(sample_weight, rows))
@@ -115,7 +115,7 @@ def _learned(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Array,
         used = _used(sample_weight, rows)
         shown = [f"x{i}" for i in range(rows.shape[1])] if names is None else names
         return rows, y, _found(rows, {i: _categories(shown[i], rows[:, i], used) for i in chosen}, used)
-    validate_data(estimator, X, y, skip_check_array=True)
+    validate_data(estimator, X, "no_validation" if y is None else y, skip_check_array=True)
     used = _used(sample_weight, X)
     categories = table.categories(asked, used)
     rows, y = _validated(table.matrix(categories), y, estimator)
@@ -125,8 +125,8 @@ def _learned(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Array,
 def _of_numbers(estimator: Any, X: Any, y: Any, reset: bool) -> tuple[Array, Any]:
     """Rows of numbers, as scikit-learn checks them, and y."""
     try:
-        if y is None and not reset:
-            return validate_data(estimator, X, reset=False, **_HOW), None
+        if y is None:
+            return validate_data(estimator, X, reset=reset, **_HOW), None
         rows, y = validate_data(estimator, X, y, reset=reset, **_HOW)
     except ValueError as error:
         if "could not convert string to float" not in str(error):
@@ -226,7 +226,8 @@ def _is_number_column(name: str, values: Any, by_type: bool) -> bool:
     if is_temporal(values):
         raise InputError(
             f"{name!r} holds dates or times, which are neither numbers nor categories. Make numbers of them first, "
-            "such as the year, the month, the day of the week or the days since something, or leave the column out."
+            "such as the year, the month, the day of the week or the days since something, put a TableEncoder before "
+            "the model, which does, or leave the column out."
         )
     try:
         numbers(values, name)
@@ -246,13 +247,13 @@ def _is_number_column(name: str, values: Any, by_type: bool) -> bool:
     if why == "dates":
         raise InputError(
             f"{name!r} holds dates as text. Make numbers of them first, such as the year, the month, the day of the "
-            "week or the days since something, or leave the column out."
+            "week or the days since something, put a TableEncoder before the model, which does, or leave the column out."
         )
     if why == "names":
         raise InputError(
             f"{name!r} is text with {len(different):,} different values in {len(codes):,} rows: it names the rows, or "
-            "is free text. Leave it out, or make numbers of it first; if it holds categories, give it the dtype "
-            "category."
+            "is free text. Leave it out, or put a TableEncoder before the model, which makes numbers of text; if it "
+            "holds categories, give it the dtype category."
         )
     return False
 

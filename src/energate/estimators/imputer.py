@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils.validation import _num_samples, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from energate.estimators.cells import Cells
 from energate.estimators.completing import conditional
@@ -92,7 +92,7 @@ class EnergyImputer(OneToOneFeatureMixin, TransformerMixin, CellsMixin, Estimato
     def _learned_rows(self, X: Any) -> Array:
         """Rows as they are read, and what their columns hold; "missing" is no value of any of them."""
         self.__dict__.pop("model_", None)
-        self._read(X, np.zeros(len(X.matrix) if isinstance(X, CodedRows) else _num_samples(X)), reset=True)
+        self._read(X, None, reset=True)
         found = self._cells_read(X)
         self.cells_ = Cells(self.cells_.fill, np.zeros(self.cells_.n_columns, dtype=bool), self.cells_.categories)
         return found

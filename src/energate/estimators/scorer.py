@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from energate.autoencoder import Autoencoder
@@ -20,6 +19,7 @@ from energate.estimators import edge
 from energate.estimators.cells import Cells
 from energate.estimators.completing import Seen, complete_rows, conditional
 from energate.estimators.edge import DISTANCE_SCALINGS, SCALINGS, Array, Estimator, UnitsBuilder, in_chunks
+from energate.estimators.frames import FROM_DTYPE, CellsMixin
 from energate.estimators.liking import HeldOutMixin, not_calibrated
 from energate.estimators.progress import reporting, with_callbacks
 from energate.estimators.threads import threads_for
@@ -50,12 +50,18 @@ def _not_soft(_: "EnergyScorer") -> bool:
     return False
 
 
+def _cells_of_older(model: "EnergyScorer") -> Cells:
+    """Columns of numbers, whose means stand for missing ones, as `complete` had it."""
+    return Cells(model.scaler_.offset, np.zeros(model.n_features_in_, dtype=bool), {})
+
+
 @dataclass(eq=False, repr=False)
 class EnergyScorer(
     ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
     TransformerMixin,  # type: ignore[misc]
     OutlierMixin,  # type: ignore[misc]
     HeldOutMixin,
+    CellsMixin,
     Estimator,
 ):
     """Scores rows by how much one auto-encoder likes them, and tells outliers from normal rows.
@@ -84,6 +90,9 @@ class EnergyScorer(
         constant columns the median of the others; for a memory at least a fifth of the range), ``"unit"`` (to [0, 1],
         for trained units with sigmoid outputs; what lies beyond the range of the rows given to `fit` then counts as its
         end) or ``"none"``.
+    categorical_features : as for `EnergyClassifier`: ``"from_dtype"``, text and categories of a frame; or names, numbers
+        or a mask of columns; or None.  A category is a column of 0 and 1 each; where cells were missing in `fit`, one
+        such column says so, and the median stands for a missing number.
     noise, noise_level : the corruption of `energate.corrupt`.
     far_share : the share of training rows that get far more noise, up to 10 standard deviations of the data, and count
         for less in turn: it makes the model pull back what is far away.  Without it the energy of covariance units may
@@ -105,8 +114,9 @@ class EnergyScorer(
     Attributes
     ----------
     n_features_in_, feature_names_in_ : as in scikit-learn.
+    cells_ : what each column holds: the `energate.estimators.cells.Cells`, which make the columns that ``model_`` sees.
     model_ : the `energate.Autoencoder`, with one model.
-    scaler_ : what brings columns to the scale of ``model_``.
+    scaler_ : what brings those to the scale of ``model_``.
     offset_ : the energy below which a row is an outlier.
     liking_ : sorted energies of the rows that were held out, or left out in turn, or else of all rows.
     calibration_energies_ : sorted energies of the rows given to `conformalize`; empty before.
@@ -116,12 +126,13 @@ class EnergyScorer(
     """
 
     # what is saved beside the model
-    _FITTED = ("scaler_", "n_units_", "soft_columns_", "liking_", "calibration_energies_", "offset_")
-    _ADDED = {3: ("column_weight", "forgetting", "max_units")}  # noqa: RUF012  by schema
+    _FITTED = ("cells_", "scaler_", "n_units_", "soft_columns_", "liking_", "calibration_energies_", "offset_")
+    _ADDED = {3: ("column_weight", "forgetting", "max_units"), 7: ("categorical_features",)}  # noqa: RUF012  by schema
     _FITTED_LATER = {  # noqa: RUF012  by schema
         3: {"n_units_": _no_memory},
         5: {"soft_columns_": _not_soft},
         6: {"liking_": not_calibrated, "calibration_energies_": not_calibrated},
+        7: {"cells_": _cells_of_older},
     }
 
     units: str | UnitsBuilder = MEMORY
@@ -133,6 +144,7 @@ class EnergyScorer(
     n_factors: int | str = "auto"
     activation: str = "sigmoid"
     scaling: str = "standard"
+    categorical_features: Any = FROM_DTYPE
     noise: str = "gaussian"
     noise_level: float = 0.3
     far_share: float = 0.1
@@ -152,7 +164,9 @@ class EnergyScorer(
     def fit(self, X: Any, y: Any = None) -> "EnergyScorer":  # noqa: ARG002
         """Remember the rows, or train the auto-encoder to restore them from noisy copies; set the threshold; no y."""
         self._check_parameters()
-        X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
+        X, _ = self._read(X, None, reset=True)
+        if len(X) < 2:
+            raise InputError("`X` has 1 sample (row), while a minimum of 2 is required. Give `fit` more rows.")
         self.__dict__.pop("offset_", None)  # it comes last: not fitted until then
         seed = edge.draw_seed(self.random_state)
         if self.units == MEMORY:
@@ -166,7 +180,7 @@ class EnergyScorer(
         train, held_out = edge.hold_out(self, len(X), seed)
         rows = torch.as_tensor(self.scaler_(X)).to(self.model_.a)
         self.history_: History = self._train(rows[train], None if held_out is None else rows[held_out], seed)
-        seen = self._score(X, self._energy)
+        seen = self._of_seen(X, self._energy)
         unseen = seen if held_out is None else seen[held_out]
         self._hold(unseen)
         # Training rows are liked more than fresh ones, and those held out are few.
@@ -183,7 +197,7 @@ class EnergyScorer(
         if not self.__sklearn_is_fitted__():
             return self.fit(X, y)
         self._check_parameters()
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        X, _ = self._read(X, None, reset=False)
         units = self.model_.groups[0]
         assert isinstance(units, MemoryUnits)
         weight = units.log_counts[0].exp() * (1 - self.forgetting) ** len(X)
@@ -251,7 +265,7 @@ class EnergyScorer(
             raise InputError(f"`false_positive_rate` must be None or a fraction in (0, 1); got {rate!r}.")
 
     def _build(self, generator: torch.Generator) -> Autoencoder:
-        width = self.n_features_in_
+        width = self.cells_.width
         units = edge.build_units(self, 1, width, int(np.clip(2 * width, 32, 300)), generator)
         model = Autoencoder(units, "sigmoid" if self.scaling == "unit" else "linear")
         if (model.n_models, model.width) != (1, width):
@@ -261,9 +275,10 @@ class EnergyScorer(
         return model
 
     def _untrained(self) -> Autoencoder:
+        self.cells_.check(self.n_features_in_)
         if self.units == MEMORY:
             assert self.n_units_ is not None
-            return blank(self.n_features_in_, self.n_units_, bool(self._column_weight()), self.soft_columns_)
+            return blank(self.cells_.width, self.n_units_, bool(self._column_weight()), self.soft_columns_)
         return self._build(torch.Generator())
 
     def _train(self, train: Tensor, valid: Tensor | None, seed: int) -> History:
@@ -318,14 +333,19 @@ class EnergyScorer(
     def _energy(self, v: Tensor) -> Tensor:
         return self.model_.energy(v)[0]
 
-    def _score(self, X: Array, score: Callable[[Tensor], Tensor]) -> Array:
+    def _score(self, X: Any, score: Callable[[Tensor], Tensor]) -> Array:
+        rows = self._cells(X)
+        return self._of_seen(self.cells_.expand(rows), score)
+
+    def _of_seen(self, X: Array, score: Callable[[Tensor], Tensor]) -> Array:
+        """Of rows in the columns that the model sees: (n, D)."""
         # With sigmoid outputs the energy ends at 0 and 1.
         inside = (lambda v: score(v.clamp(0, 1))) if self.model_.visible.name == "sigmoid" else score
         return in_chunks(X, self.scaler_, self.model_.a, inside, self.precision)
 
     def score_samples(self, X: Any) -> Array:
         """The energy of each row, up to a constant its log-density: (n,), higher is more normal."""
-        return self._score(self._checked(X), self._energy)
+        return self._score(X, self._energy)
 
     def decision_function(self, X: Any) -> Array:
         """The energy above the threshold ``offset_``: (n,), negative for outliers."""
@@ -352,22 +372,20 @@ class EnergyScorer(
 
     def transform(self, X: Any) -> Array:
         """The hidden units: (n, M)."""
-        return self._score(self._checked(X), lambda v: self.model_.encode(v)[0])
+        return self._score(X, lambda v: self.model_.encode(v)[0])
 
     def reconstruct(self, X: Any) -> Array:
-        """What the auto-encoder makes of each row, in the original columns: (n, D)."""
-        rows = self._score(self._checked(X), lambda v: self.model_.reconstruct(v)[0])
-        return rows * self.scaler_.size + self.scaler_.offset
+        """What the auto-encoder makes of each row, in the columns that it sees, unscaled: (n, D)."""
+        return self.scaler_.undo(self._score(X, lambda v: self.model_.reconstruct(v)[0]))
 
     def complete(self, X: Any) -> Array:
-        """Rows whose missing cells (NaN) are filled by the energy: (n, d); the others stay as they are.
+        """Rows whose missing cells (NaN) are filled by the energy: (n, d), categories as their keys; others stay.
 
         By a memory the conditional mean of its rows; by trained units what the field leads to from the means.  The
         energy of the result is never below that of the row with the means (or medians) of the columns in its holes.
         """
-        check_is_fitted(self)
-        rows = validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite="allow-nan")
-        return self._completed(rows, None, self.scaler_.offset)
+        rows = self._cells(X)
+        return self._completed(rows, self.cells_, self.scaler_.offset if self.cells_.plain else self.cells_.fill)
 
     def _completed(
         self, rows: Array, cells: Cells | None, fill: Array, own: bool = False, warmth: float = 1.0

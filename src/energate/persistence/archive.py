@@ -38,7 +38,7 @@ from energate.errors import InputError, require
 from energate.estimators.bases import MissingBase
 from energate.estimators.cells import Cells
 from energate.estimators.edge import Gain, Scaler, resolve_device
-from energate.persistence import _store, pipelines
+from energate.persistence import _store, imputers, pipelines
 from energate.persistence._moved import new_names, renamed
 from energate.persistence._store import BASE, CONFIG, WEIGHTS
 from energate.tables import Columns
@@ -46,7 +46,7 @@ from energate.units import HiddenUnits
 from energate.views import KINDS, view_of
 
 FORMAT = "energate model"
-SCHEMA = 6
+SCHEMA = 7
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 LONG = 1000  # longer arrays of floats go beside the weights
 SAVED = "saved"  # the default of `load`: the base that is in the files
@@ -65,6 +65,7 @@ def save(model: Any, path: str | os.PathLike[str], *, with_base: bool = False, c
     before it is saved as JSON, steps of other packages as skops writes them, which `load` reads with ``trusted``.
     """
     steps, model = pipelines.split(model)
+    imputer, model = imputers.split(model)
     entry, tensors = _pack(model)
     members = {WEIGHTS: safetensors.torch.save(tensors)}
     if with_base and "base" not in entry:
@@ -92,8 +93,11 @@ def save(model: Any, path: str | os.PathLike[str], *, with_base: bool = False, c
         if foreign is not None:
             members[BASE] = foreign
             config["steps_file"] = seal(foreign)
+    if imputer is not None:
+        config["imputer"] = imputers.pack(imputer, _parameter, encode)
     if columns is not None:
-        config["columns"] = view_of(model).suited(columns).to_json()
+        taken = view_of(model).suited(columns) if imputer is None else columns.for_width(imputer.n_features_in_)
+        config["columns"] = taken.to_json()
     config["sha256"] = checksum(config)
     _store.write(path, {CONFIG: dump(config, indent=1), **members}, is_model)
 
@@ -159,9 +163,14 @@ def load(
         return model
 
     model = unpack(config, tensors, units)
+    if "imputer" in config:
+        try:
+            model = imputers.unpack(config["imputer"], model, str(device), decode)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(f"{path!s} is damaged: its imputer cannot be read ({line(error)}).") from error
     if "steps" not in config:
         return model
-    kinds = ", ".join(str(each.get("class")) for each in config["steps"] if each.get("kind") == "foreign")
+    kinds = ", ".join(_foreign_steps(config))
     foreign = _load_base(members[BASE], f"Pipeline with {kinds}", trusted, path) if "steps_file" in config else {}
     try:
         return pipelines.unpack(config["steps"], model, foreign, decode)
@@ -184,6 +193,8 @@ class About:
     has_base: bool  # whether skops wrote that base into the files
     sha256: str  # of the configuration, which holds those of the other files: the same in a folder and in a zip file
     is_pipeline: bool = False  # whether steps of a Pipeline come before it
+    foreign_steps: tuple[str, ...] = ()  # the classes of those that skops wrote
+    is_imputer: bool = False  # whether it fills cells, and answers no questions
 
 
 def read_about(path: str | os.PathLike[str]) -> About:
@@ -194,7 +205,15 @@ def read_about(path: str | os.PathLike[str]) -> About:
     foreign: dict[str, Any] = config["base"] if is_foreign(config.get("base")) else {}
     function = str(units.get("$function")) if isinstance(units, dict) else None
     has_base, digest = foreign.get("file") is not None, hashlib.sha256(content).hexdigest()
-    return About(columns_of(config, path), function, foreign.get("class"), has_base, digest, "steps" in config)
+    steps = "steps" in config, _foreign_steps(config)
+    about = columns_of(config, path), function, foreign.get("class"), has_base, digest, *steps
+    return About(*about, "imputer" in config)
+
+
+def _foreign_steps(config: dict[str, Any]) -> tuple[str, ...]:
+    """The classes of a Pipeline's steps that are not ours."""
+    found: list[Any] = config.get("steps", [])
+    return tuple(str(each.get("class")) for each in found if type(each) is dict and each.get("kind") == "foreign")
 
 
 def read_columns(path: str | os.PathLike[str]) -> Columns | None:
@@ -210,7 +229,7 @@ def _pack(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
     kind = type(model).__name__
     if type(model) not in KINDS:
         hint = " Subclasses cannot be saved." if isinstance(model, tuple(KINDS)) else ""
-        raise InputError(f"`model` must be one of {', '.join(estimators())}; got {kind}.{hint}")
+        raise InputError(f"`model` must be one of {', '.join([*estimators(), 'EnergyImputer'])}; got {kind}.{hint}")
     attributes = vars(model)
     optional = [name for name in ("feature_names_in_",) if name in attributes]
     names = ["n_features_in_", *model._FITTED, *optional]
@@ -546,8 +565,9 @@ def columns_of(config: dict[str, Any], path: Any) -> Columns | None:
     if "columns" not in config:
         return None
     try:
-        return Columns.from_json(config["columns"]).for_width(config["fitted"].get("n_features_in_"))
-    except InputError as error:
+        fitted = config["imputer"]["fitted"] if "imputer" in config else config["fitted"]
+        return Columns.from_json(config["columns"]).for_width(fitted.get("n_features_in_"))
+    except (InputError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path!s} is damaged: the `columns` in {CONFIG} cannot be read. {line(error)}") from error
 
 

@@ -73,3 +73,15 @@ def unpack(entries: Any, last: Any, foreign: dict[str, Any], decode: Callable[[A
     if not steps or steps[-1][1] is not last:
         raise ValueError("the last step is another")
     return Pipeline(steps)
+
+
+def as_table(pipeline: Pipeline) -> tuple[Any, Columns | None]:
+    """A pipeline of our own steps as its model and the columns of a table; None if it takes rows of numbers."""
+    steps = [step for _, step in pipeline.steps if step is not None and step != "passthrough"]
+    *encoders, last = steps
+    if not encoders:
+        return last, None
+    if len(encoders) > 1:
+        raise InputError("Commands take a Pipeline with one TableEncoder; this one has several. Use it from Python.")
+    columns: Columns = encoders[0].columns_
+    return last, columns

@@ -1,6 +1,7 @@
 """Questions about tables: cells that are missing, labels that look wrong, batches that have drifted."""
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from energate.estimators.imputer import EnergyImputer
 from energate.files import written_whole
 from energate.questions.auditing import LabelErrors, label_errors
 from energate.questions.drifting import Drift, drift
-from energate.tables import CategoryColumn, CodedRows, Columns, classes_of, learn_columns
+from energate.tables import CategoryColumn, CodedRows, Columns, NumberColumn, classes_of, learn_columns
 from energate.tables.reading import Source, open_table
 from energate.tables.values import keys_of
 from energate.tables.writing import as_printed, check_kind, open_writer
@@ -24,11 +25,13 @@ MOST_ROWS = 10_000  # of a batch that is looked at for drift: more say nothing n
 
 @dataclass(frozen=True)
 class ImputedTable:
-    """What `impute_table` wrote: how many rows, and how many cells of each column were filled."""
+    """What `impute_table` wrote: how many rows, how many cells of each column were filled, by what, in which columns."""
 
     n_rows: int
     filled: dict[str, int]
     notes: list[str]
+    imputer: EnergyImputer
+    columns: Columns
 
 
 def impute_table(
@@ -37,25 +40,31 @@ def impute_table(
     *,
     part: str = "train",
     fit_on: str | os.PathLike[str] | None = None,
+    known: tuple[EnergyImputer, Columns] | None = None,
     **options: Any,
 ) -> ImputedTable:
     """Write a table again with its missing cells filled by an `EnergyImputer`; cells that are there stay as they are.
 
-    ``fit_on`` is another table to learn from; ``options`` are parameters of the imputer.  Columns that no model can
-    take, such as ids, are carried along with their holes.
+    ``fit_on`` is another table to learn from, ``known`` an imputer that has learned already, with its columns;
+    ``options`` are parameters of the imputer.  Columns that no model can take, such as ids, and dates and free text are
+    carried along with their holes.
     """
     target = Path(output)
     check_kind(target)
     if target.exists() and target.samefile(path):
         raise InputError(f"{target} is DATA itself, which is not overwritten. Choose another --output.")
-    source, known = open_table(path, part), open_table(path if fit_on is None else fit_on, part)
-    table, learned = source.read(), known.read()
-    columns, notes = learn_columns(learned, task="anomaly", coded=True, declared=known.nominal)
-    imputer = EnergyImputer(**options).fit(CodedRows(columns.matrix(learned), columns))
+    source = open_table(path, part)
+    table, notes = source.read(), list[str]()
+    if known is None:
+        others = source if fit_on is None else open_table(fit_on, part)
+        learned = table if fit_on is None else others.read()
+        columns, notes = learn_columns(learned, task="anomaly", coded=True, declared=others.nominal)
+        known = EnergyImputer(**options).fit(CodedRows(columns.matrix(learned), columns)), columns
+    imputer, columns = known
     X = columns.matrix(table)
     filled = imputer.transform(CodedRows(X, columns))
     new, counts = dict(table), dict[str, int]()
-    for place, column in enumerate(columns.inputs):
+    for place, column in _single(columns):
         gone = np.flatnonzero(np.isnan(X[:, place]))
         if len(gone):
             counts[column.name] = len(gone)
@@ -63,7 +72,17 @@ def impute_table(
     kind = target.suffix.lower()
     with written_whole(target) as file, open_writer(kind, file, source) as writer:
         writer.write({**new, **as_printed({name: new[name] for name in counts}, kind)})
-    return ImputedTable(len(X), counts, notes)
+    return ImputedTable(len(X), counts, notes, *known)
+
+
+def _single(columns: Columns) -> Iterator[tuple[int, Any]]:
+    """The columns that are one column of the matrix each, and where: a date is several numbers, and is not put back."""
+    place = 0
+    for column in columns.inputs:
+        single = isinstance(column, NumberColumn | CategoryColumn)
+        if single:
+            yield place, column
+        place += 1 if single else len(column.feature_names)
 
 
 def _cells(column: Any, values: Any) -> list[Any]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import energate
 from energate.errors import InputError
-from energate.persistence import read_columns
+from energate.persistence.loaded import load_with_columns
 from energate.serving import bodies, schemas
 from energate.serving.operations import Operation, RowsOf, operations
 from energate.serving.questions import questions
@@ -217,7 +217,8 @@ def _check_example(number: int, row: Any, reader: RowReader) -> None:
 
 def load_served(path: Path, device: str = "cpu", settings: Settings | None = None) -> Served:
     """What a server offers of a saved model; example rows may lie beside it, in ``NAME-examples.json``."""
-    return serve_model(energate.load(path, device), read_columns(path), examples_beside(path), settings, path.name)
+    model, columns = load_with_columns(path, device)
+    return serve_model(model, columns, examples_beside(path), settings, path.name)
 
 
 def examples_beside(path: Path) -> list[Any]:

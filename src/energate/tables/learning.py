@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from energate.errors import InputError
-from energate.tables.columns import CategoryColumn, Column, Columns, NumberColumn
+from energate.tables.columns import CategoryColumn, Column, Columns, ImageColumn, NumberColumn, size_in_words
 from energate.tables.forms import ISO, Form, Guess, date_format, guess_form, look_like_dates
 from energate.tables.made import DateColumn, TextColumn, is_free_text, learn_dates, learn_text
 from energate.tables.values import (
@@ -24,6 +24,7 @@ from energate.tables.values import (
 )
 
 Array = NDArray[np.float64]
+FEW_ROWS, MOST_GAPS = 20, 0.25  # of more rows, this share may be missing from those that a column counts
 
 
 @dataclass(frozen=True)
@@ -133,11 +134,19 @@ class Learner:
         known = known[~np.isnan(known)]
         if not len(known):
             return "no row has a value."
-        with np.errstate(over="ignore"):
-            steps = np.diff(found)
-        if not keep and len(found) > 2 and (steps == 1).all() and found[0].is_integer():
+        if not keep and _counts_rows(found):
             return "it counts the rows (--keep takes it)."
         return NumberColumn(name, 2 * float(np.median(known / 2)), form)  # the mean of two huge numbers overflows
+
+
+def _counts_rows(found: Array) -> bool:
+    """Whether numbers are those of rows, one after the other; some rows of a long table may have been taken out."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        steps = np.diff(found)
+    if len(found) <= 2 or not found[0].is_integer() or not (steps >= 1).all():
+        return False
+    gaps = len(found) > FEW_ROWS and (steps % 1 == 0).all() and found[-1] - found[0] < (1 + MOST_GAPS) * len(found)
+    return bool((steps == 1).all() or gaps)
 
 
 # --- what is in a table ------------------------------------------------------------------------------------------
@@ -159,6 +168,10 @@ def describe_columns(table: Mapping[str, Any], columns: Columns, missing: Sequen
     found = []
     for name, values in table.items():
         column = taken.get(name)
+        if isinstance(column, ImageColumn):
+            limits = f"{np.min(values):g} to {np.max(values):g}"
+            found.append(Described(name, "pictures", 0, f"{size_in_words(column.shape)}, {limits}"))
+            continue
         codes, different = words(values, missing if column is None else column.form.missing)
         counts = np.bincount(codes, minlength=len(different)).tolist()
         present = {text: count for text, count in zip(different, counts, strict=True) if text is not None}

@@ -13,6 +13,7 @@ from energate.estimators.edge import Array
 
 SHOWN_BESIDE = 3  # columns that are named beside each class
 MOST_CLASSES, MOST_COLUMNS, MOST_LABELS = 10, 15, 25  # in a picture
+MOST_SHARED = 0.75  # of what classes change; where more is common to all, it tells little of each
 BLUE, ORANGE, GREY = "#3b6ea5", "#d9822b", "#9aa5b1"
 
 
@@ -130,6 +131,18 @@ class ClassAccount(Account):
             self.changes_as_lines(best, top, f"as {self.labels[best]}"),
         ]
 
+    def shared(self) -> float:
+        """The share of what the classes change in the row that is common to all: |mean change|^2 / mean |change|^2."""
+        changes = np.stack([self.changes(k) for k in range(len(self.labels))])  # (K, d)
+        return float((changes.mean(0) ** 2).sum() / max((changes**2).sum(1).mean(), np.finfo(np.float64).tiny))
+
+    def footnote(self) -> str:
+        share = self.shared()
+        if len(self.labels) < 2 or share < MOST_SHARED:
+            return ""
+        told = f"{100 * share:.0f} % of what the classes change in this row is common to all of them"
+        return f"{told}, and tells little of each: go by the energies."
+
     def numbers(self, top: int) -> dict[str, Any]:
         said = self.said
         classes = [
@@ -142,7 +155,7 @@ class ClassAccount(Account):
             }
             for k in range(len(self.labels))
         ]
-        return {"liking": said["liking"].item(), "classes": classes}
+        return {"liking": said["liking"].item(), "shared_changes": self.shared(), "classes": classes}
 
     def draw(self, title: str = "") -> Any:
         return _draw_models(self, self._order()[:MOST_CLASSES], title)

@@ -21,7 +21,7 @@ def about_model(model: Any, columns: Columns | None) -> dict[str, Any]:
     names = found["feature_names"] if columns is None else columns.names
     targets = [] if columns is None else list(columns.targets)
     words = [] if columns is None else [each.name for each in columns.inputs if isinstance(each, CategoryColumn)]
-    left_out = {"feature_names", "seen_names", "sizes", "cells", "energate", "n_features"}
+    left_out = {"feature_names", "seen_names", "sizes", "cells", "energate", "n_features", "familiarity"}
     about = {name: value for name, value in found.items() if name not in left_out}
     parameters = {name: value for name, value in model.get_params(deep=False).items() if _is_plain(value)}
     set_apart = {

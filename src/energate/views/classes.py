@@ -29,6 +29,7 @@ from energate.views.graphs import Expansion, Graph, PValues, Scaling, two_best
 from energate.views.levels import class_p_values, rejecting, setting, strange, strangeness
 from energate.views.view import (
     LABEL,
+    SEEN,
     Beside,
     Command,
     Course,
@@ -46,7 +47,6 @@ PREDICTIONS = Output("predictions", "prediction", kind=LABEL)
 PROBABILITIES = Output("probabilities", "p_", ("label",))
 ENERGIES, LIKING = Output("energies", "energy_", ("label",)), Output("liking", "liking")
 DECISION = Output("decision", "decision_", ("label",))
-SEEN = Output("seen", "seen_", ("column",))
 RECONSTRUCTIONS = Output("reconstructions", "as_", ("label", "column"))
 IMAGES, FRAMES = Output("images", "image_", ("column",)), Output("frames", "frame_", ("step", "column"))
 N_FRAMES = 16  # of a picture that is filled in
@@ -271,6 +271,7 @@ class ImageEnergyClassifierView(ClassView):
             "scaling": self.model.scaling,
             "shape": shape,
             "range": limits,
+            "familiarity": self.model.model_.familiarity is not None,
             **(told if self.model.denoising_weight else {}),
         }
 

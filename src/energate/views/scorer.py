@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from energate.estimators import EnergyScorer
 from energate.estimators.edge import Array, in_one_pass
 from energate.views.accounts import AnomalyAccount
-from energate.views.graphs import Graph, PValues, Scaling
+from energate.views.graphs import Expansion, Graph, PValues, Scaling
 from energate.views.levels import rejecting, strange, strangeness
 from energate.views.view import (
     FLAG,
     LABEL,
+    SEEN,
     Command,
     Course,
     Field,
@@ -44,7 +45,7 @@ def _build(device: str, random_state: int, epochs: int | None, **options: Any) -
 class EnergyScorerView(View):
     """One auto-encoder of all rows."""
 
-    estimator, task, labels = EnergyScorer, "anomaly", ()
+    estimator, task, labels, takes_cells = EnergyScorer, "anomaly", (), True
     trained = Trained("anomaly", ("units", "n_hidden", "contamination", "false_positive_rate"), _build)
     account = AnomalyAccount
     moves = True
@@ -78,10 +79,10 @@ class EnergyScorerView(View):
             ),
             "explain": Command(
                 "Everything that the model says of each row: energy, score, reconstruction.",
-                (ENERGIES, SCORES, IS_INLIER, RECONSTRUCTIONS, *strangeness(self.model)),
+                (ENERGIES, SCORES, IS_INLIER, SEEN, RECONSTRUCTIONS, *strangeness(self.model)),
                 partial(self.said, reconstructions=True),
                 alone=True,
-                n_values=self.n_features,
+                n_values=2 * self.n_seen,
             ),
         }
 
@@ -96,19 +97,21 @@ class EnergyScorerView(View):
             # (1, N, D) to (N, 1, D)
             return found | ({"reconstructions": autoencoder.reconstruct(v).movedim(0, 1)} if reconstructions else {})
 
-        found: dict[str, Any] = in_one_pass(X, model.scaler_, autoencoder.a, one_pass, model.precision)
+        found: dict[str, Any] = in_one_pass(X, self.scaled, autoencoder.a, one_pass, model.precision)
         if reconstructions:
+            found["seen"] = self.seen(X)
             found["reconstructions"] = model.scaler_.undo(found["reconstructions"])
         scores = found["energies"] - model.offset_
         found |= strange(model, found["energies"])
         return {**found, "scores": scores, "is_inlier": scores >= 0, "predictions": np.where(scores >= 0, 1, -1)}
 
     def draw(self, n_rows: int, seed: int) -> dict[str, Array]:
-        return drawn(n_rows, seed, self.model.scaling == "unit", X=self.model.scaler_)
+        found = drawn(n_rows, seed, self.model.scaling == "unit", X=self.model.scaler_)["X"]  # (n, D)
+        return {"X": self.model.cells_.drawn(found, np.random.RandomState(seed))}
 
     def fields(self, rows: dict[str, Array], seed: int) -> Iterator[Field]:
         autoencoder = in_double(self.model.model_)
-        yield Field(kind_of(autoencoder), autoencoder, torch.as_tensor(self.model.scaler_(rows["X"])))
+        yield Field(kind_of(autoencoder), autoencoder, torch.as_tensor(self.scaled(rows["X"])))
 
     def checked(self) -> str:
         return "the auto-encoder of its rows"
@@ -139,6 +142,7 @@ class ScorerGraph(nn.Module):
 
     def __init__(self, model: EnergyScorer) -> None:
         super().__init__()
+        self.seeing = Expansion(model.cells_)
         self.scaling = Scaling(model.scaler_, model.model_.visible.name == "sigmoid")
         self.model = copy.deepcopy(model.model_)
         self.register_buffer("threshold", torch.tensor(model.offset_, dtype=torch.float64))
@@ -146,6 +150,6 @@ class ScorerGraph(nn.Module):
         self.p_value = PValues(model.held_out_) if len(model.held_out_) else None
 
     def forward(self, X: Tensor) -> tuple[Tensor, ...]:
-        energy = self.model.energy(self.scaling(X))[0]
+        energy = self.model.energy(self.scaling(self.seeing(X)))[0]
         score = energy - self.threshold
         return energy, score, score >= 0, *(() if self.p_value is None else (self.p_value(energy),))

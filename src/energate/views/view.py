@@ -48,6 +48,10 @@ class Output:
     kind: str = NUMBER
 
 
+#: the rows, in the columns that the auto-encoders see
+SEEN = Output("seen", "seen_", ("column",))
+
+
 @dataclass(frozen=True)
 class Beside:
     """What may come with the rows, one entry for each: a class, or ``width`` numbers."""
@@ -213,8 +217,7 @@ class View(ABC):
         """How cells of a table with columns of these names become rows, by what the estimator itself knows of them."""
         if self.cells is None:
             return Columns.plain(names)
-        about = self.cells.about(names)
-        return Columns(tuple(map(_column, about)), self.task, coded=True)
+        return columns_for(self.cells, names, self.task)
 
     def suited(self, columns: Columns) -> Columns:
         """Columns that it was saved with, unless they make other rows than it takes."""
@@ -332,6 +335,11 @@ def tasks() -> dict[str, type[View]]:
 
 
 # --- what views share --------------------------------------------------------------------------------------------
+
+
+def columns_for(cells: Cells, names: Sequence[str], task: str) -> Columns:
+    """How cells of a table with columns of these names become the rows that an estimator takes as they are."""
+    return Columns(tuple(map(_column, cells.about(names))), task, coded=True)
 
 
 def _column(about: dict[str, Any]) -> NumberColumn | CategoryColumn:

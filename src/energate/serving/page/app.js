@@ -57,14 +57,16 @@ at("key").addEventListener("submit", (event) => {
 
 const TASKS = { classify: "classes", anomaly: "anomalies", multilabel: "labels" };
 
+const count = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
+
 function sentence(about) {
   const [height, width] = about.image ?? [];
-  const what = height ? `pictures of ${width} × ${height}` : `rows of ${columnsOf(about).length} columns`;
+  const what = height ? `pictures of ${width} × ${height}` : `rows of ${count(columnsOf(about).length, "column")}`;
   const number = about.classes?.length ?? about.labels?.length;
   const of = about.target && about.task === "classify" ? `${about.target}, ` : "";
   const found = about.task === "anomaly" ? "anomalies" : `${of}${number} ${TASKS[about.task] ?? "answers"}`;
-  const size = `${about.n_parameters.toLocaleString("en")} parameters`;
-  return `It tells ${found}, from ${what}. ${about.estimator}, ${size}, energate ${about.energate}.`;
+  const size = count(about.n_parameters, "parameter");
+  return `Predicts ${found}, from ${what}. ${about.estimator}, ${size}, energate ${about.energate}.`;
 }
 
 // Cells of a table as the numbers that the model sees, in the order of its features; they are those of `Columns`.

@@ -52,6 +52,20 @@ export function namesOf(about) {
   return about.seen_names ?? about.feature_names ?? Array.from({ length: about.n_features }, (_, i) => `column ${i + 1}`);
 }
 
+// The share of what the classes change in a row that is common to all of them.
+function shared(cells, reconstructions, sizes) {
+  const changes = reconstructions.map((made) => made.map((value, i) => (value - cells[i]) / (sizes?.[i] ?? 1)));
+  const square = (values) => values.reduce((sum, value) => sum + value * value, 0);
+  const mean = cells.map((_, i) => changes.reduce((sum, change) => sum + change[i], 0) / changes.length);
+  return square(mean) / (changes.reduce((sum, change) => sum + square(change), 0) / changes.length || 1);
+}
+
+function sharedNote(cells, reconstructions, sizes) {
+  const share = cells ? shared(cells, reconstructions, sizes) : 0;
+  const told = `${Math.round(100 * share)} % of what the classes change here is common to all of them`;
+  return share < 0.75 ? "" : `${told}, and tells little of each: go by the energies.`;
+}
+
 // --- classes ------------------------------------------------------------------------------------------------------
 
 class ClassesOutput {
@@ -82,10 +96,11 @@ class ClassesOutput {
       return make("tr", k === best ? { class: "best" } : {}, ...cells);
     });
     const headers = ["class", "probability", "energy", ...(this.pictures ? ["reconstruction"] : [])];
+    const common = sharedNote(context?.cells, answer.reconstructions[0], context?.sizes);
     this.note.textContent =
       "Energy: how much a class likes the row, in nats; higher is better. One nat more is 2.7 times the probability. " +
       `A bar is full at the best class and empty ${number(span)} nats below it.` +
-      (this.pictures ? " A reconstruction is what a class would rather see." : "");
+      (this.pictures ? ` A reconstruction is what a class would rather see. ${common}` : "");
     this.liking.textContent = `All classes together like it by ${number(answer.liking[0])} nats.`;
     if (!this.pictures) this.showChanges(answer, best, context);
     const all = table("Classes, their probabilities and energies", headers, rows);
@@ -104,7 +119,8 @@ class ClassesOutput {
     const fill = (k) => place.replaceChildren(rather(this.about, cells, answer.reconstructions[0][k], sizes));
     fill(best);
     const title = make("h3", {}, "What a class would rather see");
-    this.changed.replaceChildren(title, labelled("Class", select, "chooser"), place);
+    const common = make("p", { class: "quiet" }, sharedNote(cells, answer.reconstructions[0], sizes));
+    this.changed.replaceChildren(title, labelled("Class", select, "chooser"), place, common);
   }
 }
 

@@ -52,7 +52,7 @@ export function percent(share) {
 // How strange a row is, in words; `p` is the share of rows held out that the model likes no more.
 export function strangeness(p, rows = "rows") {
   if (p === undefined || p === null) return null;
-  const share = `${(100 * p).toFixed(p < 0.1 ? 1 : 0)} %`;
+  const share = p < 0.1 ? percent(p) : `${(100 * p).toFixed(0)} %`;
   const word = p <= STRANGE ? "Strange" : p <= UNUSUAL ? "Unusual" : "Usual";
   const text = `${word}, p = ${p.toPrecision(2)}: ${share} of the ${rows} held out are as strange, or stranger.`;
   return { strange: p <= STRANGE, text };

@@ -41,7 +41,7 @@ export class Path {
       ...(this.select ? [labelled("Field of class", this.select, "chooser")] : []),
       ...(look ? [make("div", { class: "way" }, ...pictures())] : []),
       make("div", { class: "line slide" }, this.button, name, this.slider, this.where),
-      make("h3", {}, "Energy along the way, in nats"),
+      make("h3", {}, `Energy along the way, in nats${about.familiarity ? ", without how familiar the picture is" : ""}`),
       this.chart.element,
       this.note,
       this.changed,

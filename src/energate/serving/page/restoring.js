@@ -45,7 +45,7 @@ export class Restoring {
       make("h3", {}, "Filled in"),
       make("div", { class: "way" }, figure(this.torn, "erase here"), figure(this.filled, "filled in")),
       this.hint,
-      make("div", { class: "line" }, ...parts, whole),
+      make("div", { class: "line apart" }, ...parts, whole),
       this.said,
     );
   }
