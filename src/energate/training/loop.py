@@ -159,8 +159,7 @@ def minimise(
             # Without validation the newest finite weights are the best.
             values = torch.full_like(total, -float(epoch))
             if validate is not None:
-                with torch.no_grad():
-                    values = validate() if ranks is None else _measured(validate, ranks).to(total.device)
+                values = _measured(validate, ranks, total)
                 history.validation.append(values.cpu())
                 history.validated.append(epoch)
             usable = finite if finite.shape == values.shape else finite.all()
@@ -169,8 +168,8 @@ def minimise(
                 _check_finite(usable, epoch, ": `validate` gave a value that is not finite")
             keeper.offer(values, usable, epoch, patience)
         best = keeper.values if keeper is not None and validate is not None and keeper.offered else None
-        asked = callback is not None and _asked(callback, Progress(epoch, epochs, history, best), ranks)
-        stop = bool(asked or (keeper is not None and keeper.stopped.all()))
+        stopped = keeper is not None and bool(keeper.stopped.all())
+        stop = _asked(callback, Progress(epoch, epochs, history, best), ranks) or stopped
         if checkpoint is not None:
             checkpoint.offer(epoch, stop, time.perf_counter() - began)
         if stop:
@@ -184,13 +183,14 @@ def minimise(
     return history
 
 
-def _asked(callback: Callable[[Progress], bool | None], progress: Progress, ranks: Group | None) -> bool:
-    return from_first(ranks, lambda: bool(callback(progress)))
+def _asked(callback: Callable[[Progress], bool | None] | None, progress: Progress, ranks: Group | None) -> bool:
+    return callback is not None and from_first(ranks, lambda: bool(callback(progress)))
 
 
-def _measured(validate: Callable[[], Tensor], ranks: Group) -> Tensor:
+@torch.no_grad()
+def _measured(validate: Callable[[], Tensor], ranks: Group | None, like: Tensor) -> Tensor:
     """What the first process measures: so all stop in the same epoch, though other machines round differently."""
-    return from_first(ranks, lambda: validate().cpu())
+    return validate() if ranks is None else from_first(ranks, lambda: validate().cpu()).to(like.device)
 
 
 def _restore_best(keeper: "Keeper", history: History, validates: bool) -> None:
