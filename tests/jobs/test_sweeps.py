@@ -6,10 +6,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import standin
 from standin import Centre, Plain, counts, strict
 
+from energate import EnergyClassifier, search
 from energate.errors import InputError
 from energate.paper import running
 from energate.paper.work import Settings, Task
@@ -100,3 +102,19 @@ def test_engines_that_cannot_be_are_refused(
 ) -> None:
     with pytest.raises(InputError, match=words):
         standin.run(tmp_path, **options)
+
+
+@pytest.mark.slow  # workers import torch
+def test_a_search_on_ray_finds_what_one_process_finds(ray_here: Any, tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(120, 3))
+    y = (X[:, 0] > 0).astype(int)
+    model = EnergyClassifier(units="mean", n_hidden=4, pretrain_epochs=2, max_epochs=2, random_state=0)
+    how: dict[str, Any] = {"space": {"learning_rate": (1e-3, 1e-2, "log")}, "sampler": "random", "n_together": 1}
+    alone = search(model, X, y, n_trials=4, **how)
+    shared = tmp_path / "search.journal"
+    found = search(model, X, y, n_trials=4, storage=shared, engine="ray", workers=2, **how)
+    assert [trial.params for trial in found.trials] == [trial.params for trial in alone.trials]
+    assert [trial.value for trial in found.trials] == pytest.approx([trial.value for trial in alone.trials], rel=1e-4)
+    assert found.best_params == alone.best_params
+    np.testing.assert_allclose(found.best_estimator.predict_proba(X), alone.best_estimator.predict_proba(X), rtol=1e-3)
+    assert len(search(model, X, y, n_trials=4, storage=shared, **how).trials) == 4
