@@ -29,7 +29,7 @@ from energate.errors import MissingExtraError
 from energate.estimators.edge import draw_seed
 from energate.tuning import SearchResult, Trial, search
 from energate.tuning._space import DEFAULT_SPACE, read_space
-from energate.tuning._study import Plan, Study, Trainer, open_storage
+from energate.tuning._study import BEATS, Plan, Study, Trainer, open_storage
 
 QUICK: dict[str, Any] = {
     "units": "mean-covariance",
@@ -305,6 +305,71 @@ def test_trials_that_were_only_asked_for_are_replaced(sampler, tmp_path) -> None
         again = [store.config(number) for number in store.ask(2)]
         assert again[0] == plan.first  # trial 0 is always tried
         assert again[1] not in configs[:2]
+
+
+@pytest.mark.parametrize("name", ["search.db", "search.journal"])
+def test_processes_share_a_study(name, tmp_path, monkeypatch) -> None:
+    dimensions = read_space(RATES, EnergyClassifier().get_params())
+    plan = Plan(dimensions, {"learning_rate": 3e-3, "noise_level": 0.3}, dict, {"seed": "0"}, 0)
+    with open_storage(optuna, tmp_path / name) as storage, open_storage(optuna, tmp_path / name) as another:
+        monkeypatch.setattr("os.getpid", os.getppid)  # somebody else, who lives
+        theirs = Study(optuna, storage, plan, "s", "random")
+        assert theirs.ask(2) == [0, 1]
+        monkeypatch.undo()
+        mine = Study(optuna, another, plan, "s", "random")
+        assert mine.n_elsewhere() == 2
+        assert mine.ask(1) == [2]
+        assert mine.config(2) != plan.first  # which they are at
+        theirs.tell([Trial(0, {}, 0.5, 0.0, "complete", (0, 1))])
+        assert mine.n_elsewhere() == 1
+        assert [trial.number for trial in mine.finished()] == [0]
+        monkeypatch.setattr("energate.tuning._study.STALE", -1.0)
+        monkeypatch.setattr("energate.tuning._study.BEAT", 0.01)
+        with theirs.beating():
+            while not mine.study.trials[1].user_attrs.get(BEATS):
+                time.sleep(0.01)
+        assert mine.n_elsewhere() == 1, "it has said that it lives"
+        assert mine.n_elsewhere() == 0, "but not since"
+        theirs.tell([Trial(1, {}, 0.5, 0.0, "complete", (0, 1))])  # too late: it was given up
+        mine.tell([Trial(2, {}, 0.4, 0.0, "complete", (2,))])
+        assert [trial.number for trial in theirs.finished()] == [0, 2]
+
+
+def test_a_journal_of_something_else_is_left_alone(tmp_path) -> None:
+    (tmp_path / "diary.journal").write_text("Monday\n")
+    with pytest.raises(InputError, match="no journal of optuna"):
+        search(quick(), *blobs(), RATES, n_trials=1, storage=tmp_path / "diary.journal")
+    assert (tmp_path / "diary.journal").read_text() == "Monday\n"
+
+
+def test_the_last_trials_of_others_are_awaited(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("energate.tuning.WAIT", 0.0)
+    left = iter([2, 1, 1, 0])  # of three trials, as many as others are at
+    asked = list[int]()
+
+    def ask(study: Study, n: int) -> list[int]:
+        asked.append(n)
+        return Study_ask(study, n)
+
+    Study_ask = Study.ask
+    monkeypatch.setattr(Study, "ask", ask)
+    monkeypatch.setattr(Study, "n_elsewhere", lambda _: next(left, 0))
+    found = search(quick(), *blobs(), RATES, n_trials=3, storage=tmp_path / "s.journal")
+    assert len(found.trials) == 3
+    assert asked == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"engine": "processes"}, "serial, ray; got 'processes'"),
+        ({"workers": 2}, "are for `engine` 'ray'"),
+        ({"engine": "ray", "workers": 0}, "`workers` must be at least 1"),
+    ],
+)
+def test_engines_that_cannot_be_are_refused(options, words) -> None:
+    with pytest.raises(InputError, match=words):
+        search(quick(), *blobs(), RATES, n_trials=1, **options)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)

@@ -80,6 +80,15 @@ def _without_types(parameters: list[Any]) -> list[Any]:
     return parameters
 
 
+_SILENT = False
+
+
+def silence(wanted: bool) -> None:
+    """Print nothing from now on, or print again: of several processes that do the same, one speaks."""
+    global _SILENT  # noqa: PLW0603
+    _SILENT = wanted
+
+
 def output() -> Console:
     """Results: plain text without colours where it does not go to a terminal."""
     return _console(sys.stdout)
@@ -91,7 +100,7 @@ def messages() -> Console:
 
 
 def _console(stream: IO[str]) -> Console:
-    console = Console(file=stream, highlight=False, markup=False, emoji=False)
+    console = Console(file=stream, highlight=False, markup=False, emoji=False, quiet=_SILENT)
     if not console.is_terminal:
         console.width = _NO_TERMINAL
     return console

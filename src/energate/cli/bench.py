@@ -4,7 +4,7 @@ import dataclasses
 import json
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -29,13 +29,21 @@ def bench(
     source: Annotated[str, typer.Option(help="Where data come from: auto, folder, download or generate.")] = "auto",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     jobs: Annotated[int, typer.Option(min=1, help="Cells run at the same time.")] = 1,
+    engine: Annotated[
+        Literal["serial", "processes", "ray"] | None, typer.Option(help="Who runs them; by --jobs if left out.")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Of --engine ray: a cluster; auto finds one.")
+    ] = None,
+    gpus_per_worker: Annotated[float, typer.Option(min=0.0, help="Of --engine ray: GPUs of each worker.")] = 0.0,
     limit: Annotated[float | None, typer.Option(metavar="MINUTES", help="Start no cell after this long.")] = None,
     listing: Annotated[bool, typer.Option("--list", help="Show tables and profiles, and run nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Say how it ended as JSON, for other programs.")] = False,
 ) -> None:
     """Run the experiments of a table: data sets x systems x seeds, one file of results each.
 
-    Cells that are finished are not run again.  The exit code is 1 if cells failed, 2 if the input was wrong.
+    Cells that are finished are not run again, and the same command on another machine that sees the folder of results
+    shares the work.  The exit code is 1 if cells failed, 2 if the input was wrong.
 
     Example: energate bench table1 --profile quick --jobs 2
     """
@@ -54,6 +62,9 @@ def bench(
         source=source,
         device=device,
         jobs=jobs,
+        engine=engine,
+        address=address,
+        gpus_per_worker=gpus_per_worker,
         limit=limit,
     )
     if as_json:

@@ -38,6 +38,7 @@ from energate.cli._shell import (
     table,
 )
 from energate.cli.bench import duration
+from energate.cli.ranks import fit_by_the_first, together
 from energate.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 
 @plainly("No model was written; one that was there is as it was.")
+@together
 def fit(
     data: Data,
     target: Annotated[
@@ -148,7 +150,12 @@ def fit(
     ] = None,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Write how far it is there; the same command goes on after a kill."),
+        typer.Option(
+            "--checkpoint",
+            "--resume",
+            metavar="FOLDER",
+            help="Write how far it is there; the same command goes on after a kill.",
+        ),
     ] = None,
     device: Device = "auto",
     seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
@@ -167,6 +174,7 @@ def fit(
     source = None if streamed else data if data.is_dir() else opened(data, part, delimiter, encoding)
     with messages().status("starting"):
         from energate.persistence import check_path
+        from energate.training.ranks import is_first
         from energate.views.fitting import fit_table
 
     if model is None and streamed and glob.has_magic(data.name):
@@ -203,7 +211,9 @@ def fit(
     how |= {"memory": memory} if streamed else {}
     known = data if source is None or isinstance(source, Path) else source.path
     with in_flags(), _noted() as notes, _going_on(checkpoint, known, how) as files, _showing(data.name):
-        fitted = _fit_streamed(data, **how) if source is None else fit_table(source, **how)
+        fitted = _fit_streamed(data, **how) if source is None else fit_table(source, fit=fit_by_the_first(), **how)
+    if not is_first():
+        return
     keep_model(fitted, path, data.name, card, refit)
     if files is not None:
         files.remove()

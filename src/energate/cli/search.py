@@ -26,8 +26,15 @@ def search(
     ] = "trunk",
     objective: Annotated[Literal["log_loss", "error"], typer.Option(help="What to make small.")] = "log_loss",
     storage: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="An SQLite file: a search that was stopped goes on from it.")
+        Path | None,
+        typer.Option(metavar="FILE", help="An SQLite file, or a *.journal: a search goes on from it, or shares it."),
     ] = None,
+    engine: Annotated[Literal["serial", "ray"], typer.Option(help="Who trains.")] = "serial",
+    workers: Annotated[int | None, typer.Option(min=1, help="Of --engine ray: how many.")] = None,
+    address: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Of --engine ray: a cluster; auto finds one.")
+    ] = None,
+    gpus_per_worker: Annotated[float, typer.Option(min=0.0, help="Of --engine ray: GPUs of each worker.")] = 0.0,
     minutes: Annotated[float | None, typer.Option(min=0.0, help="Begin no trial after so many.")] = None,
     drop: Annotated[list[str] | None, typer.Option(metavar="A,B", help="Columns to leave out.")] = None,
     part: Part = "train",
@@ -55,6 +62,7 @@ def search(
     def fit(estimator: Any, rows: Any, y: Any) -> Any:
         timeout = None if minutes is None else 60 * minutes
         options: dict[str, Any] = {"n_trials": trials, "objective": objective, "storage": storage, "timeout": timeout}
+        options |= {"engine": engine, "workers": workers, "address": address, "gpus_per_worker": gpus_per_worker}
         found.append(look(estimator, rows, y, **options))
         return found[-1].best_estimator
 

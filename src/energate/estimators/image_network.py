@@ -13,6 +13,7 @@ neither disturbs the other.  How much an image is liked, s F(v) + w M(v), adds h
 """
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -33,6 +34,7 @@ from energate.estimators.familiar import Familiarity
 from energate.estimators.network import Network
 from energate.estimators.restoring import NEGATIVE, Denoising, NoiseFinder, denoising_loss
 from energate.training import corrupt
+from energate.training.ranks import Share, drawn, share_of, sharing
 from energate.units import NetworkUnits
 
 BENT = 0.1  # of ``augment="affine"``: the standard deviation of what linear maps add to 1
@@ -211,10 +213,11 @@ class ImageNetwork(Network):
         total = F.cross_entropy(self._quick_logits(self.drop(moved, noise)), labels)
         if self.denoising is None or self.finder is None:
             return total
-        clean = moved[: math.ceil(len(v) / self.denoised)]
-        return total + self.denoising.weight * denoising_loss(
-            self.finder, clean, self.middle, self.denoising.levels, noise
-        )
+        share = share_of(len(v))
+        first = Share(share.rank, share.size, math.ceil(share.n_rows / self.denoised))
+        with sharing(first if share.size > 1 else None):
+            missed = denoising_loss(self.finder, moved[: first.n_own], self.middle, self.denoising.levels, noise)
+        return total + self.denoising.weight * first.part / share.part * missed
 
     def augment(self, v: Tensor, noise: torch.Generator) -> Tensor:
         """Rows (N, D) as training sees them."""
@@ -224,18 +227,18 @@ class ImageNetwork(Network):
         """Rows moved, turned and mirrored."""
         images, n_rows = v.unflatten(1, self.shape), len(v)
         if self.way == "turns":
-            angle = torch.rand(n_rows, generator=noise, device=v.device, dtype=v.dtype) * (2 * math.pi)
+            angle = drawn(torch.rand, (n_rows,), 0, generator=noise, device=v.device, dtype=v.dtype) * (2 * math.pi)
             images = rotate_images(images, angle)
         if self.way in ("affine", "turns"):
-            spread = torch.randn(n_rows, 2, 2, generator=noise, device=v.device, dtype=v.dtype)
+            spread = drawn(torch.randn, (n_rows, 2, 2), 0, generator=noise, device=v.device, dtype=v.dtype)
             images = bend_images(images, torch.eye(2, device=v.device, dtype=v.dtype) + BENT * spread)
         if self.way == "symmetries":
-            images = turn_images(images, torch.randint(8, (n_rows,), generator=noise, device=v.device))
+            which = drawn(partial(torch.randint, 8), (n_rows,), 0, generator=noise, device=v.device)
+            images = turn_images(images, which)
         if any(self.shift):
-            images = shift_images(
-                images,
-                *(torch.randint(-n, n + 1, (n_rows,), generator=noise, device=noise.device) for n in self.shift),
-            )
+            ways = [partial(torch.randint, -n, n + 1) for n in self.shift]
+            steps = [drawn(way, (n_rows,), 0, generator=noise, device=noise.device) for way in ways]
+            images = shift_images(images, *steps)
         return images.flatten(1)
 
     def drop(self, v: Tensor, noise: torch.Generator) -> Tensor:

@@ -133,6 +133,7 @@ class ImageEnergyClassifier(NetworkClassifier, LikingMixin):
     _OPTIMIZER, _SCHEDULE = "adamw", "cosine"
     _SCALINGS: ClassVar = IMAGE_SCALINGS
     _CAPTURES: ClassVar = True
+    _BY_ROWS: ClassVar = True
     #: the longest gradient of a step with the denoising loss, which without a limit may run off
     CLIP_NORM: ClassVar[float] = 5.0
     #: stages of falling noise of a draw

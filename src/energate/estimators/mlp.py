@@ -254,7 +254,7 @@ class LabelMLP(LabelsMixin, Estimator):
         batches = member_batches(self.n_members, len(rows), self.batch_size, seed, device)
         products = computing(self.precision, device)
         with threads_for(train[0].size), products, reporting(self, epochs, *train) as report:
-            self.history_: History = stage.run(loss, groups, batches, validate, report, [noise])
+            self.history_: History = stage.run(loss, groups, batches, validate, report, [noise], by_rows=True)
         edge.settle(networks, self.precision)
 
     # --- scoring -----------------------------------------------------------------------------------

@@ -71,6 +71,7 @@ class NetworkClassifier(ClassifierMixin, Estimator, ABC):  # type: ignore[misc]
     _SCHEDULE: ClassVar[str]
     _SCALINGS: ClassVar[dict[str, Any]] = SCALINGS
     _CAPTURES: ClassVar[bool] = False  # whether steps may be CUDA graphs: the loss reads nothing back
+    _BY_ROWS: ClassVar[bool] = False  # whether several processes may divide batches, as in `minimise`
 
     max_epochs: int | str = "auto"
     learning_rate: float = 1e-3
@@ -148,7 +149,7 @@ class NetworkClassifier(ClassifierMixin, Estimator, ABC):  # type: ignore[misc]
         batches, groups = row_batches(len(train.v), self.batch_size, seed, train.v.device), network.groups(how[0])
         stage = Stage("fine-tune", epochs, *how, clip_norm=self._clip_norm())
         drawing = [noise] if self._CAPTURES else None
-        self.history_["fine-tune"] = stage.run(loss, groups, batches, validate, report, drawing)
+        self.history_["fine-tune"] = stage.run(loss, groups, batches, validate, report, drawing, self._BY_ROWS)
 
     def _validation(self, network: Network, rows: Tensor, labels: Tensor) -> Callable[[], Tensor]:
         def validate() -> Tensor:

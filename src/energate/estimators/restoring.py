@@ -11,6 +11,7 @@ It has no normalisation, which double backward makes slow, and starts near the i
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from torch.nn import functional as F
 
 from energate.activations import LINEAR, Activation
 from energate.estimators.convolution import SYMMETRIES, Shape, as_planes, halved, in_rows
+from energate.training.ranks import drawn, share_of
 
 UNSAID = -0.5  # in place of a noise level: it is not known
 KNOWN = 0.0  # a pixel as it is
@@ -142,7 +144,8 @@ def denoising_loss(
     """
     seen, said, level = noisy(clean, middle, levels, finder.shape, noise)
     missed = (restored(finder, seen, said, noise) - clean).square().mean(1)
-    return (missed * level[:, 0].pow(-LEVEL_POWER)).mean()
+    each = missed * level[:, 0].pow(-LEVEL_POWER)
+    return each.mean() if len(each) else each.sum()  # a process may have no share of them
 
 
 def noisy(
@@ -154,15 +157,17 @@ def noisy(
     """
     low, high = levels
     n_rows = len(clean)
-    draws = torch.rand(n_rows, 1, generator=noise, device=clean.device, dtype=clean.dtype)
+    draws = drawn(torch.rand, (n_rows, 1), 0, generator=noise, device=clean.device, dtype=clean.dtype)
     level = low * (high / low) ** draws
-    place = (torch.arange(n_rows, device=clean.device, dtype=clean.dtype).view(-1, 1) + 0.5) / n_rows
+    share = share_of(n_rows)
+    number = share.of(torch.arange(share.n_rows, device=clean.device, dtype=clean.dtype))
+    place = (number.view(-1, 1) + 0.5) / share.n_rows
     first, second, third = UNSAID_SHARE, UNSAID_SHARE + TOLD_SHARE, UNSAID_SHARE + TOLD_SHARE + HOLES_SHARE
     hidden = (place < second) | holes(n_rows, shape, noise, clean)  # (N, D)
     missing = hidden & (place >= third)
     said = torch.where(hidden, level / high, KNOWN)
     said = torch.where(missing, MISSING, torch.where(place < first, UNSAID, said))
-    spread = torch.randn(clean.shape, generator=noise, device=clean.device, dtype=clean.dtype)
+    spread = drawn(torch.randn, clean.shape, 0, generator=noise, device=clean.device, dtype=clean.dtype)
     seen = torch.where(missing, middle, clean) + torch.where(hidden, level, 0.0) * spread
     return seen, said, torch.where(place < third, level / high, MISSED)
 
@@ -171,7 +176,7 @@ def holes(n_rows: int, shape: Shape, noise: torch.Generator, like: Tensor) -> Te
     """Pixels to hide: a box in most rows, which may be cut off at the border, in the others single pixels: (N, D)."""
 
     def draw(*sizes: int) -> Tensor:
-        return torch.rand(n_rows, *sizes, generator=noise, device=like.device, dtype=like.dtype)
+        return drawn(torch.rand, (n_rows, *sizes), 0, generator=noise, device=like.device, dtype=like.dtype)
 
     height, width, colours = shape
     y, x = (torch.arange(n, device=like.device, dtype=like.dtype) / n for n in (height, width))
@@ -193,7 +198,7 @@ def restored(finder: NoiseFinder, seen: Tensor, said: Tensor, noise: torch.Gener
     planes = torch.cat([as_planes(seen, finder.shape), as_planes(said, finder.shape)], 1)
     if finder.n_elements > 1:
         each = torch.stack(finder.images_of(planes))  # (G, N, 2 * c, h, w)
-        which = torch.randint(finder.n_elements, (len(seen),), generator=noise, device=seen.device)
+        which = drawn(partial(torch.randint, finder.n_elements), (len(seen),), 0, generator=noise, device=seen.device)
         planes = each[which, torch.arange(len(seen), device=seen.device)]
     with torch.autocast(seen.device.type, torch.bfloat16, enabled=LOW_PRECISION and seen.is_cuda):
         found = finder.found(planes)

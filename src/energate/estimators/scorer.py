@@ -25,7 +25,7 @@ from energate.estimators.progress import reporting, with_callbacks
 from energate.estimators.threads import threads_for
 from energate.kernels import computing
 from energate.memory import MemoryUnits
-from energate.training import History, Stage, corrupt, row_batches
+from energate.training import History, Stage, corrupt, drawn, row_batches
 from energate.training.memory import blank, draw_asked, gather, remember
 
 MEMORY = "memory"
@@ -289,7 +289,7 @@ class EnergyScorer(
             seen = corrupt(v, self.noise, self.noise_level, generator)
             if not far * self.far_share:
                 return v, None, seen, torch.ones_like(v[:, 0])
-            share, size = torch.rand(2, len(v), 1, generator=generator, device=v.device)
+            share, size = drawn(torch.rand, (2, len(v), 1), 1, generator=generator, device=v.device)
             away = corrupt(torch.zeros_like(v), "gaussian", far, generator)
             is_far = share < self.far_share
             # Errors grow with the noise: with equal weights the few far rows would be all that training sees.
@@ -450,6 +450,6 @@ def train_denoising(
     batches = row_batches(len(train), estimator.batch_size, seed, train.device)
     products = computing(estimator.precision, train.device)
     with threads_for(train.numel()), products, reporting(estimator, epochs, train) as report:
-        history = stage.run(loss, model.parameters(), batches, validate, report, [draws])
+        history = stage.run(loss, model.parameters(), batches, validate, report, [draws], by_rows=True)
     edge.settle(model, estimator.precision)
     return history

@@ -12,28 +12,17 @@ import subprocess
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import closing
+from dataclasses import asdict
 from typing import Any
 
-from energate.errors import InputError, require
+from energate.engines import Actors, Crew, reaching_ray
+from energate.errors import InputError
 from energate.jobs.folder import Done
 from energate.jobs.plan import Task
 from energate.jobs.work import Worker
 
 TRIES = 5  # a task that has ended so many workers will end the next one, too
-
-
-@dataclass(frozen=True)
-class Crew:
-    """How many workers, and for Ray the address of a cluster and the GPUs of each worker."""
-
-    workers: int = 1
-    address: str | None = None
-    gpus_per_worker: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.workers < 1:
-            raise InputError(f"`workers` must be at least 1; got {self.workers!r}.")
 
 
 Engine = Callable[[dict[str, Any], Sequence[Task], Crew], Generator[Done, None, None]]
@@ -166,46 +155,21 @@ class _Actor:
 
 def on_ray(work: dict[str, Any], tasks: Sequence[Task], crew: Crew) -> Generator[Done, None, None]:
     """Actors of Ray, on a cluster at an address, or on this machine; rows never pass through its store."""
-    ray = require("ray", "ray")
-    began = not ray.is_initialized()
-    if began:
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        local = {"include_dashboard": False, "num_cpus": crew.workers} if crew.address is None else {}
-        address = crew.address or "local"
-        try:
-            ray.init(address=address, log_to_driver=False, configure_logging=False, **local)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise InputError(f"Ray cannot be reached at {address!r} ({' '.join(str(error).split())}).") from error
-    actors = list[Any]()
-    try:
-        actor = ray.remote(num_cpus=1, num_gpus=crew.gpus_per_worker, max_restarts=-1, max_task_retries=TRIES)(_Actor)
-        waiting: dict[Any, tuple[Any, Task]] = {}
-        left = deque(tasks)
-        actors += [actor.remote(work) for _ in range(min(crew.workers, len(tasks)))]
-
-        def give(worker: Any) -> None:
-            task = left.popleft()
-            waiting[worker.do.remote(task.number)] = worker, task
-
-        for worker in actors:
-            give(worker)
-        while waiting:
-            for each in ray.wait(list(waiting))[0]:
-                worker, task = waiting.pop(each)
-                try:
-                    found = ray.get(each)
-                except ray.exceptions.RayActorError as error:
-                    raise given_up(task) from error
-                if "error" in found:
-                    raise InputError(found["error"])
-                yield Done(**found)
-                if left:
-                    give(worker)
-    finally:
-        for worker in actors:
-            ray.kill(worker)
-        if began:
-            ray.shutdown()
+    with reaching_ray(crew) as ray:
+        n_workers, left = min(crew.workers, len(tasks)), deque(tasks)
+        with closing(Actors(ray, _Actor, (work,), n_workers, crew.gpus_per_worker, TRIES)) as actors:
+            while left or actors.waiting:
+                while left and actors.idle:
+                    task = left.popleft()
+                    actors.give(task, task.number)
+                for task, found in actors.finished():
+                    if isinstance(found, ray.exceptions.RayActorError):
+                        raise given_up(task) from found
+                    if isinstance(found, Exception):
+                        raise found
+                    if "error" in found:
+                        raise InputError(found["error"])
+                    yield Done(**found)
 
 
 ENGINES: dict[str, Engine] = {"serial": serial, "processes": processes, "ray": on_ray}

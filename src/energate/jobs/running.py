@@ -9,9 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from energate.engines import Crew
 from energate.errors import InputError
 from energate.estimators.edge import resolve_device
-from energate.jobs.engines import ENGINES, Crew
+from energate.jobs.engines import ENGINES
 from energate.jobs.folder import Done, Folder, Status
 from energate.jobs.inputs import find, look
 from energate.jobs.plan import TASK_ROWS, Job, Task, to_work

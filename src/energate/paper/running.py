@@ -8,7 +8,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from energate.claims import Claims
+from energate.engines import Actors, Crew, reaching_ray
 from energate.errors import InputError
 from energate.estimators.edge import resolve_device
 from energate.paper import spaces, work
@@ -31,6 +33,9 @@ from energate.paper.cell import Cell, Run, find_cell, note_run, place_of
 from energate.paper.plan import PROFILES, TABLES, Profile, Table
 from energate.paper.systems import FAMILIES, SYSTEMS
 from energate.paper.work import Event, Task, device_name, today
+
+ENGINES = ("serial", "processes", "ray")
+WAIT = 1.0  # seconds until it is asked again whether others are done with what is left
 
 
 @dataclass
@@ -55,6 +60,9 @@ def run(
     results: str | os.PathLike[str] = "results",
     device: str = "auto",
     jobs: int = 1,
+    engine: str | None = None,
+    address: str | None = None,
+    gpus_per_worker: float = 0.0,
     limit: float | None = None,
     source: str = "auto",
     folder: str | os.PathLike[str] | None = None,
@@ -71,6 +79,10 @@ def run(
         What is there already, with the same configuration, is not run again.
     device : ``"auto"``, ``"cpu"``, ``"cuda"``.
     jobs : tasks at the same time, each in a process of its own; 1 stays in this one.
+    engine : ``"serial"``, ``"processes"`` or ``"ray"``; by ``jobs`` if left out.  Whatever it is, others that run the
+        same table into the same folder, on this machine or on one that sees it, share the cells with this one.
+    address, gpus_per_worker : of Ray: that of a cluster, such as ``"auto"``, and the GPUs of each of the ``jobs``
+        workers; without an address Ray is started here.
     limit : minutes after which no further task is started.
     source, folder : where the data sets come from, as in `energate.datasets.load`.
     show : called with every `Event`; the terminal shows them by default.
@@ -78,21 +90,43 @@ def run(
     if jobs < 1 or (limit is not None and limit <= 0) or (seeds is not None and seeds < 1):
         raise InputError(f"`jobs`, `seeds` and `limit` must be above 0; got {jobs}, {seeds} and {limit}.")
     resolve_device(device)  # refused here rather than by every cell
-    plan = Agenda(_known(table, TABLES, "table"), _known(profile, PROFILES, "profile"), Path(results), seeds)
+    engine = _engine(engine, jobs, address, gpus_per_worker)
+    place = Path(results).absolute()
+    plan = Agenda(_known(table, TABLES, "table"), _known(profile, PROFILES, "profile"), place, seeds)
     plan.choose(data, systems)
     with (
-        tempfile.TemporaryDirectory(prefix="energate-") as scratch,
+        _scratch(place if engine == "ray" and plan.ready else None) as scratch,
         showing(plan.n_cells, plan.summary.n_skipped, show) as tell,
+        Claims(place / plan.table.name / ".claims") as claims,
     ):
-        settings = work.Settings(plan.table, plan.profile, Path(results), scratch, device, source, folder)
-        runner = _Here(tell) if jobs == 1 else _Processes(tell, jobs)
+        where = None if folder is None else Path(folder).absolute()
+        settings = work.Settings(plan.table, plan.profile, place, scratch, device, source, where)
         began = time.monotonic()
         try:
-            with runner:
-                return _loop(plan, settings, runner, tell, began, limit)
+            with _runner(engine, tell, Crew(jobs, address, gpus_per_worker)) as runner:
+                return _loop(plan, settings, runner, claims, tell, began, limit)
         finally:
             if plan.summary.n_done:
                 _note_run(plan, device, jobs, time.monotonic() - began)
+
+
+def _engine(engine: str | None, jobs: int, address: str | None, gpus_per_worker: float) -> str:
+    if engine is None:
+        engine = "serial" if jobs == 1 else "processes"
+    if engine not in ENGINES:
+        raise InputError(f"`engine` must be one of {', '.join(ENGINES)}; got {engine!r}.")
+    if engine == "serial" and jobs > 1:
+        raise InputError(f"`engine` 'serial' does one task at a time; got jobs={jobs}. Choose 'processes' or 'ray'.")
+    if engine != "ray" and (address is not None or gpus_per_worker):
+        raise InputError("`address` and `gpus_per_worker` are for `engine` 'ray'.")
+    return engine
+
+
+def _scratch(shared: Path | None) -> "tempfile.TemporaryDirectory[str]":
+    """Where data sets are put, once read: with the results, if workers may be on other machines."""
+    if shared is not None:
+        shared.mkdir(parents=True, exist_ok=True)
+    return tempfile.TemporaryDirectory(prefix="energate-" if shared is None else ".scratch-", dir=shared)
 
 
 def _note_run(plan: "Agenda", device: str, jobs: int, seconds: float) -> None:
@@ -207,6 +241,14 @@ class Agenda:
         self.summary.n_failed += self._n_cells_of(task) - done
         self.summary.failed.append(f"{words_of(task)}: {error}")
 
+    def made_by_others(self, task: Task) -> bool:
+        """Whether somebody else has done a task since it was planned."""
+        if task.kind == "cell":
+            return not any(each.seed == task.seed for each in self._next(task.data, task.system))
+        if task.kind == "labels":
+            return all(self._label_cell_done(task.data, part, task.seed) for part in task.parts)
+        return task.kind == "search" and task not in self._next(task.data, task.system)
+
     def _n_cells_of(self, task: Task) -> int:
         """How many cells cannot be had without a task."""
         if task.kind == "data":
@@ -238,20 +280,31 @@ def _chosen(wanted: Sequence[str] | None, names: Sequence[str] | dict[str, str],
 def _loop(
     plan: Agenda,
     settings: work.Settings,
-    runner: "_Here | _Processes",
+    runner: "_Here | _Processes | _Ray",
+    claims: Claims,
     tell: Callable[[Event], None],
     began: float,
     limit: float | None,
 ) -> Summary:
     while plan.ready or runner.busy:
         late = limit is not None and time.monotonic() - began > 60 * limit
-        while plan.ready and runner.free(plan.ready[0]) and not late:
-            task = plan.ready.popleft()
+        while runner.free() and not late and (task := _claimed(plan, claims)) is not None:
             tell(Event(task, "start"))
+            if plan.made_by_others(task):
+                claims.release(name_of(task))
+                tell(Event(task, "done", text="by others"))
+                plan.summary.n_skipped += n_cells_of(task)
+                plan.ready.extendleft(reversed(plan.after(task) if task.kind == "search" else []))
+                continue
             runner.start(task, settings)
-        if late and not runner.busy:
-            break
+        if not runner.busy:
+            if late:
+                break
+            if plan.ready:  # others are at all that is left
+                time.sleep(WAIT)
+            continue
         for task, error in runner.finished():
+            claims.release(name_of(task))
             tell(Event(task, "failed" if error else "done", text=error))
             if error:
                 plan.fail(task, error)
@@ -268,6 +321,27 @@ def _loop(
     return summary
 
 
+def _claimed(plan: Agenda, claims: Claims) -> Task | None:
+    """The next task that nobody else is at, if there is one; data sets are read by everybody."""
+    for _ in range(len(plan.ready)):
+        task = plan.ready.popleft()
+        if task.kind == "data" or claims.take(name_of(task)):
+            return task
+        plan.ready.append(task)
+    return None
+
+
+def name_of(task: Task) -> str:
+    """The name of a task's claim."""
+    return f"{task.kind}-{task.data}-{task.system}-{task.seed}"
+
+
+def _runner(engine: str, tell: Callable[[Event], None], crew: Crew) -> "_Here | _Processes | _Ray":
+    if engine == "ray":
+        return _Ray(crew)
+    return _Here(tell) if engine == "serial" else _Processes(tell, crew.workers)
+
+
 class _Here:
     """One task at a time, in this process."""
 
@@ -281,7 +355,7 @@ class _Here:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def free(self, _: Task) -> bool:
+    def free(self) -> bool:
         return not self.busy
 
     def start(self, task: Task, settings: work.Settings) -> None:
@@ -321,13 +395,14 @@ class _Worker:
 
 
 class _Processes:
-    """Several tasks at the same time, each in a process; one that dies takes only its own task with it."""
+    """Several tasks at the same time, each in a process; what one that dies was at is done again, once."""
 
     def __init__(self, tell: Callable[[Event], None], jobs: int) -> None:
         self.tell = tell
         self.threads = max(1, (os.cpu_count() or 1) // jobs)
         self.idle = [_Worker(self.threads) for _ in range(jobs)]
         self.running: dict[Future[str], tuple[_Worker, Task, work.Settings]] = {}
+        self.tried = set[Task]()
 
     def __enter__(self) -> "_Processes":
         return self
@@ -344,7 +419,7 @@ class _Processes:
     def busy(self) -> bool:
         return bool(self.running)
 
-    def free(self, _: Task) -> bool:
+    def free(self) -> bool:
         return bool(self.idle)
 
     def start(self, task: Task, settings: work.Settings) -> None:
@@ -366,15 +441,62 @@ class _Processes:
             (worker, task, settings), error = self.running.pop(future), future.exception()
             if error is None:
                 ended.append((task, future.result()))
-            else:
-                worker = self._replaced(worker)
+                self.idle.append(worker)
+                continue
+            self.idle.append(self._replaced(worker))
+            if task in self.tried:
                 ended.append((task, work.note(task, settings, error)))
-            self.idle.append(worker)
+            else:
+                self.tried.add(task)
+                self.start(task, settings)
         return ended
 
     def _replaced(self, worker: _Worker) -> _Worker:
         worker.close()
         return _Worker(self.threads)
+
+
+class _TableActor:
+    """A worker of Ray."""
+
+    def do(self, task: Task, settings: work.Settings) -> str:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return work.do(task, settings, lambda _: None)
+
+
+class _Ray:
+    """Several tasks at the same time, by workers of Ray; what one that dies was at is done again, once."""
+
+    def __init__(self, crew: Crew) -> None:
+        self.crew, self.stack = crew, ExitStack()
+
+    def __enter__(self) -> "_Ray":
+        with ExitStack() as stack:
+            ray = stack.enter_context(reaching_ray(self.crew))
+            self.actors = Actors(ray, _TableActor, (), self.crew.workers, self.crew.gpus_per_worker, retries=1)
+            stack.callback(self.actors.close)
+            self.stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stack.close()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.actors.waiting)
+
+    def free(self) -> bool:
+        return bool(self.actors.idle)
+
+    def start(self, task: Task, settings: work.Settings) -> None:
+        self.actors.give((task, settings), task, settings)
+
+    def finished(self) -> list[tuple[Task, str]]:
+        return [
+            (task, work.note(task, settings, found) if isinstance(found, Exception) else found)
+            for (task, settings), found in self.actors.finished(0.2)
+        ]
 
 
 # --- the terminal: cells done and left, what is running, its stage, epoch and best validation loss -----------------

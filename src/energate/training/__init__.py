@@ -15,6 +15,7 @@ from energate.training.loop import (
     minimise,
     row_batches,
 )
+from energate.training.ranks import alone, drawn
 
 __all__ = [
     "NOISE",
@@ -25,10 +26,12 @@ __all__ = [
     "Listener",
     "Progress",
     "Stage",
+    "alone",
     "checkpointing",
     "class_batches",
     "contractive_penalty",
     "corrupt",
+    "drawn",
     "minimise",
     "row_batches",
 ]

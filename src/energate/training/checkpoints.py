@@ -24,6 +24,7 @@ from torch import Tensor
 
 from energate.errors import InputError
 from energate.files import written_whole
+from energate.training.ranks import from_first, group, is_first
 
 if TYPE_CHECKING:
     from energate.training.loop import History, Keeper, Stepper
@@ -117,11 +118,9 @@ class Checkpoint:
 
     # --- back --------------------------------------------------------------------------------------------------
 
-    @torch.no_grad()
-    def restore(self) -> int:
-        """Put everything as it was, if there is a file; the number of epochs that need not be trained."""
+    def _read(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
         if not self.path.exists():
-            return 0
+            return None
         try:
             with safe_open(self.path, "pt") as file:
                 about = json.loads(file.metadata()["about"])
@@ -133,10 +132,19 @@ class Checkpoint:
                 f"{self.path} is the checkpoint of another fit: of other data, parameters or another `random_state`. "
                 "Choose another folder, or remove this one."
             )
+        return about, found
+
+    @torch.no_grad()
+    def restore(self) -> int:
+        """Put everything as it was, if there is a file; the number of epochs that need not be trained."""
+        read = from_first(group(), self._read)  # others may be on machines that do not see the folder
+        if read is None:
+            return 0
+        about, found = read
         for name, tensor in self._in_place().items():
             tensor.copy_(found[name])
         if self.keeper is not None and about["offered"]:
-            like = about["device"]
+            like = self.stepper.tensors[0].device
             self.keeper.offered = True
             self.keeper.values, self.keeper.epoch = found["values"].to(like), found["epoch"].to(like)
             self.keeper.stopped, self.keeper.diverged = found["stopped"].to(like), found["diverged"].to(like)
@@ -154,6 +162,8 @@ class Checkpoint:
     def offer(self, epoch: int, ended: bool, seconds: float) -> None:
         """Write the state after an epoch, unless that was done a moment ago."""
         ended = ended or epoch == self.epochs
+        if not is_first():
+            return
         if not ended and time.monotonic() - self.written < self.owner.every:
             return
         tensors = {name: tensor.detach() for name, tensor in self._in_place().items()}
@@ -166,7 +176,6 @@ class Checkpoint:
             tensors["validation"] = torch.stack(self.history.validation)
         about: dict[str, Any] = {"known_by": self.known_by, "epoch": epoch, "ended": ended}
         about |= {"offered": self.keeper is not None and self.keeper.offered, "seconds": self.seconds + seconds}
-        about["device"] = "cpu" if self.keeper is None else str(self.keeper.values.device)
         about |= {"validated": self.history.validated, "n_steps": self.history.n_steps}
         content = to_bytes(
             {name: tensor.cpu().clone().contiguous() for name, tensor in tensors.items()},

@@ -309,7 +309,7 @@ def pretrain(
     )
     parameters = [parameter for part in model.autoencoders for parameter in part.parameters()]
     batches = rows.fresh(_batches(model, rows, training, PRETRAIN_ROWS))
-    return stage.run(loss, parameters, batches, validate, listener, generators=[draws])
+    return stage.run(loss, parameters, batches, validate, listener, generators=[draws], by_rows=True)
 
 
 def fine_tune(
@@ -338,7 +338,7 @@ def fine_tune(
     draws = torch.Generator(rows.v.device).manual_seed(training.seed + 1)
     loss = _hybrid_loss(model, rows, training, generative_weight, draws)
     batches = rows.fresh(_batches(model, rows, training, FINE_TUNE_ROWS))
-    history = stage.run(loss, model.parameters(), batches, validate, listener, generators=[draws])
+    history = stage.run(loss, model.parameters(), batches, validate, listener, generators=[draws], by_rows=True)
     if loss_before is not None and history.best is not None:
         worse = (history.best.reshape(-1) > loss_before).to(model.B.device)
         with torch.no_grad():

@@ -31,6 +31,7 @@ from energate.autoencoder import Autoencoder
 from energate.dynamics import LOGIT_LIMIT, trajectory
 from energate.errors import InputError
 from energate.training.loop import Batches, History, Listener, Stage, row_batches
+from energate.training.ranks import drawn
 from energate.units import CovarianceUnits, GatedUnits, project
 
 Array = NDArray[np.float64]
@@ -113,13 +114,13 @@ class LabelTraining:
 
 def flipped(Y: Tensor, level: float, generator: torch.Generator) -> Tensor:
     """Labels of which a share of level / 2 is the wrong way round."""
-    flip = torch.rand(Y.shape, generator=generator, device=Y.device) < level / 2
+    flip = drawn(torch.rand, Y.shape, -2, generator=generator, device=Y.device) < level / 2
     return torch.where(flip, 1 - Y, Y)
 
 
 def blurred(values: Tensor, level: float, generator: torch.Generator) -> Tensor:
     """Values with Gaussian noise of this standard deviation."""
-    return values + level * torch.randn(values.shape, generator=generator, device=values.device)
+    return values + level * drawn(torch.randn, values.shape, -2, generator=generator, device=values.device)
 
 
 def train_denoising(
@@ -152,7 +153,7 @@ def train_denoising(
         return losses(valid, torch.Generator(valid.Y.device).manual_seed(training.seed))
 
     how = training.batches(rows), validate, training.listener
-    return training.stage.run(loss, model.parameters(), *how, generators=[draws])
+    return training.stage.run(loss, model.parameters(), *how, generators=[draws], by_rows=True)
 
 
 def ascend(model: Autoencoder, t: Tensor, x: Tensor, steps: Sequence[int]) -> list[Tensor]:
@@ -534,9 +535,12 @@ def train_sets(
     others = [parameter for parameter in model.parameters() if all(parameter is not matrix for matrix in matrices)]
     others += [mix] if objective == "hamming" else []
     groups: list[dict[str, Any]] = [{"params": matrices}, {"params": others, "weight_decay": 0.0}]
-    # Nothing is drawn; but sampled label vectors are as many as they are, which no captured step can know.
+    # Nothing is drawn; but sampled label vectors are as many as they are, which no captured step can know, and those
+    # of all rows of a batch, which no share of it knows.
     draws = None if len(sets.Y) > SAMPLED else ()
-    return training.stage.run(loss, groups, training.batches(rows), validate, training.listener, generators=draws)
+    return training.stage.run(
+        loss, groups, training.batches(rows), validate, training.listener, draws, draws is not None
+    )
 
 
 # --- the two ways to refine ---------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from torch import Tensor
 from energate.errors import InputError
 from energate.training import checkpoints
 from energate.training.captured import Steps, plan_steps
+from energate.training.ranks import Group, begin_together, drawn, from_first, step_together
 from energate.training.steps import OPTIMIZERS, Optimiser
 
 Batches = Callable[[int], Sequence[Tensor]]
@@ -96,6 +97,7 @@ def minimise(
     clip_norm: float | None = None,
     generators: Sequence[torch.Generator] | None = None,
     capture: bool | None = None,
+    by_rows: bool = False,
 ) -> History:
     """Minimise a loss over minibatches; the parameters are changed in place.
 
@@ -121,18 +123,22 @@ def minimise(
     generators : all that the loss draws from, perhaps none.  Giving them says that the loss is a function of its batch,
         the parameters and these draws alone, so that on a GPU a step may be captured as a CUDA graph and replayed.
     capture : whether to do that, where it is possible; by default, where it pays.
+    by_rows : says that the loss is a mean over the rows of its batch, (rows,) or (models, rows), and draws with
+        `energate.training.drawn` what it draws for them.  Where torch.distributed is initialised, every process then
+        takes its share of each batch (`energate.training.ranks`); otherwise all take all of it.
     """
     _check_options(epochs, validate is not None, validate_every, patience, on_divergence, clip_norm)
     factor = _as_schedule(schedule)
     stepper = Stepper(parameters, optimizer, learning_rate, momentum, weight_decay)
+    ranks = begin_together(stepper.tensors, by_rows)
     keeper = Keeper(stepper.tensors) if validate is not None or on_divergence == "keep" else None
-    take = _Eager(loss, stepper, clip_norm)
-    step = Steps(take)
+    take = _Eager(loss, stepper, clip_norm) if ranks is None else _Shared(loss, stepper, clip_norm, ranks, by_rows)
+    step = Steps(take, why_eager="" if ranks is None else "several processes train together")
     history, began = History(), time.perf_counter()
     checkpoint, n_there = checkpoints.begin(stepper, keeper, history, generators, epochs)
     for epoch in range(n_there + 1, epochs + 1):
         steps = batches(epoch - 1)
-        if epoch == n_there + 1:
+        if epoch == n_there + 1 and ranks is None:
             step = plan_steps(take, capture, generators, stepper.tensors, steps, epochs * len(steps))
         total: Tensor | None = None
         for i, batch in enumerate(steps):
@@ -153,8 +159,7 @@ def minimise(
             # Without validation the newest finite weights are the best.
             values = torch.full_like(total, -float(epoch))
             if validate is not None:
-                with torch.no_grad():
-                    values = validate()
+                values = _measured(validate, ranks, total)
                 history.validation.append(values.cpu())
                 history.validated.append(epoch)
             usable = finite if finite.shape == values.shape else finite.all()
@@ -163,8 +168,8 @@ def minimise(
                 _check_finite(usable, epoch, ": `validate` gave a value that is not finite")
             keeper.offer(values, usable, epoch, patience)
         best = keeper.values if keeper is not None and validate is not None and keeper.offered else None
-        asked = callback is not None and callback(Progress(epoch, epochs, history, best))
-        stop = bool(asked or (keeper is not None and keeper.stopped.all()))
+        stopped = keeper is not None and bool(keeper.stopped.all())
+        stop = _asked(callback, Progress(epoch, epochs, history, best), ranks) or stopped
         if checkpoint is not None:
             checkpoint.offer(epoch, stop, time.perf_counter() - began)
         if stop:
@@ -176,6 +181,16 @@ def minimise(
         stepper.zero_grad()  # gradients lie in the memory of a graph, and would keep it
     history.seconds = time.perf_counter() - began + (0.0 if checkpoint is None else checkpoint.seconds)
     return history
+
+
+def _asked(callback: Callable[[Progress], bool | None] | None, progress: Progress, ranks: Group | None) -> bool:
+    return callback is not None and from_first(ranks, lambda: bool(callback(progress)))
+
+
+@torch.no_grad()
+def _measured(validate: Callable[[], Tensor], ranks: Group | None, like: Tensor) -> Tensor:
+    """What the first process measures: so all stop in the same epoch, though other machines round differently."""
+    return validate() if ranks is None else from_first(ranks, lambda: validate().cpu()).to(like.device)
 
 
 def _restore_best(keeper: "Keeper", history: History, validates: bool) -> None:
@@ -257,13 +272,15 @@ class Stage:
         validate: Callable[[], Tensor] | None = None,
         listener: Listener | None = None,
         generators: Sequence[torch.Generator] | None = None,
+        by_rows: bool = False,
     ) -> History:
-        """Minimise the loss, and tell the listener of every epoch; ``generators`` as in `minimise`.
+        """Minimise the loss, and tell the listener of every epoch; ``generators`` and ``by_rows`` as in `minimise`.
 
         Warns where training ended while it still got better.
         """
         how = {**vars(self), "patience": None if validate is None else self.patience, "generators": generators}
         del how["name"], how["final"]
+        how["by_rows"] = by_rows
         callback = None if listener is None else partial(listener, self.name)
         history = minimise(loss, parameters, batches, validate=validate, callback=callback, **how)
         if self.final and len(history.loss) == self.epochs and is_cut_short(history):
@@ -400,16 +417,42 @@ class _Eager:
         self.loss, self.stepper, self.clip_norm, self.begun = loss, stepper, clip_norm, False
 
     def __call__(self, batch: Tensor, factor: float | Tensor) -> Tensor:
-        losses = self.loss(batch)
-        if not self.begun:
-            _check_first(losses)
+        losses = self.losses(batch)
         self.begun = True
-        self.stepper.zero_grad()
-        losses.sum().backward()
         if self.clip_norm is not None:
             self.stepper.clip(self.clip_norm, losses)
         self.stepper.step(factor)
+        return losses
+
+    def losses(self, batch: Tensor) -> Tensor:
+        """The losses of a batch; leaves their gradients with the parameters."""
+        losses = self.loss(batch)
+        if not self.begun:
+            _check_first(losses)
+        self.stepper.zero_grad()
+        losses.sum().backward()
         return losses.detach()
+
+
+class _Shared(_Eager):
+    """The same steps, taken together with other processes."""
+
+    def __init__(
+        self,
+        loss: Callable[[Tensor], Tensor],
+        stepper: Stepper,
+        clip_norm: float | None,
+        ranks: Group,
+        by_rows: bool,
+    ) -> None:
+        super().__init__(loss, stepper, clip_norm)
+        self.ranks, self.by_rows = ranks, by_rows
+
+    def losses(self, batch: Tensor) -> Tensor:
+        losses = step_together(self.ranks, self.loss, batch, self.stepper.tensors, self.by_rows, not self.begun)
+        if not self.begun:
+            _check_first(losses)
+        return losses
 
 
 class Keeper:
@@ -548,15 +591,15 @@ def class_batches(
 
 
 def _masking(v: Tensor, level: Tensor, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
-    return v * (torch.rand(shape, generator=generator, dtype=v.dtype, device=v.device) >= level)
+    return v * (drawn(torch.rand, shape, -2, generator=generator, dtype=v.dtype, device=v.device) >= level)
 
 
 def _gaussian(v: Tensor, level: Tensor, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
-    return v + level * torch.randn(shape, generator=generator, dtype=v.dtype, device=v.device)
+    return v + level * drawn(torch.randn, shape, -2, generator=generator, dtype=v.dtype, device=v.device)
 
 
 def _salt_and_pepper(v: Tensor, level: Tensor, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
-    draw = torch.rand(shape, generator=generator, dtype=v.dtype, device=v.device)
+    draw = drawn(torch.rand, shape, -2, generator=generator, dtype=v.dtype, device=v.device)
     extreme = (draw < level / 2).to(v.dtype)  # half of the hit values become 1, the other half 0
     return torch.where(draw < level, extreme, v)
 

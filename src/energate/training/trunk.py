@@ -103,7 +103,7 @@ def train_trunk(
     check = None if held_out is None else validate
     draws = torch.Generator(rows.v.device).manual_seed(how.seed)
     loss = _loss(model, rows, how, draws)
-    history = stage.run(loss, _groups(model, how), batches, check, listener, generators=[draws])
+    history = stage.run(loss, _groups(model, how), batches, check, listener, generators=[draws], by_rows=True)
     if held_out is not None:
         _set_temperature(model, held_out)
     return history, held_out

@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import json
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from energate.engines import Actors, Crew, reaching_ray
 from energate.errors import InputError, require
 from energate.estimators import EnergyClassifier
 from energate.estimators.classifier import PER_MEMBER
@@ -25,11 +27,25 @@ from energate.estimators.edge import MIN_CLASS_ROWS, draw_seed
 from energate.estimators.kinds import kind_of
 from energate.estimators.together import Config
 from energate.tuning._space import DEFAULT_SPACE, TRUNK_SPACE, Space, plain, read_space
-from energate.tuning._study import KEY, SAMPLER, SAMPLERS, Plan, Study, Trainer, Trial, open_storage, stored_attributes
+from energate.tuning._study import (
+    KEY,
+    SAMPLER,
+    SAMPLERS,
+    Numbered,
+    Plan,
+    Study,
+    Trainer,
+    Trial,
+    TrialActor,
+    open_storage,
+    stored_attributes,
+)
 
 __all__ = ["DEFAULT_SPACE", "TRUNK_SPACE", "SearchResult", "Trial", "search"]
 
 OBJECTIVES = ("log_loss", "error")
+ENGINES = ("serial", "ray")
+WAIT = 1.0  # seconds until it is asked again whether other processes are done with the last trials
 GENERATIVE_WEIGHT = 0.1  # in the place of "auto", which asks for several members
 NOT_COMPARED = ("device", "random_state", "verbose", "warm_start")  # a search may go on with others
 
@@ -70,6 +86,10 @@ def search(
     random_state: Any = None,
     progress: bool = True,
     timeout: float | None = None,
+    engine: str = "serial",
+    workers: int | None = None,
+    address: str | None = None,
+    gpus_per_worker: float = 0.0,
 ) -> SearchResult:
     """Look for good parameters of an `EnergyClassifier`, on the rows that it holds out itself.
 
@@ -84,36 +104,77 @@ def search(
     n_together : trials that are drawn before the next results are awaited.  Those that differ only in learning rates,
         ``weight_decay``, ``noise_level`` and ``generative_weight`` train as one program.
     objective : ``"log_loss"`` or ``"error"`` of the rows held out, the same rows for every trial.
-    storage : an SQLite file.  A search that was stopped or killed goes on from it; one process at a time.
+    storage : an SQLite file, or a journal of optuna, whose name ends with ``.journal``.  A search that was stopped or
+        killed goes on from it, and several processes share its trials; on several machines a journal.
     study_name : its name in the file.
     sampler : ``"optuna"``, its tree-structured Parzen estimator; ``"random"``; or ``"auto"``: that of the search in
         ``storage``, otherwise optuna's.
     random_state : of sampling, splitting and training; None is the estimator's.
     progress : show a bar where standard error is a terminal.
     timeout : seconds after which no more trials begin.
+    engine : ``"serial"``, or ``"ray"``: ``workers`` of Ray train programs, and ``n_together`` is for each of them.
+    address, gpus_per_worker : of a Ray cluster, such as ``"auto"``, without which Ray is started here; and the GPUs of
+        each worker.
     """
+    crew = _crew(engine, workers, address, gpus_per_worker)
     _check(estimator, n_trials, n_together, objective, sampler, timeout)
     optuna = require("optuna", "tune")
     base = estimator.get_params(deep=False)
     random_state = base["random_state"] if random_state is None else random_state
-    with open_storage(optuna, _path(storage)) as store:
+    path = _path(storage)
+    with open_storage(optuna, path) as store:
         known = stored_attributes(optuna, store, study_name)
         sampler = _sampler(sampler, known.get(SAMPLER), storage)
         seed = _seed(random_state, known.get(KEY))
         plan, trainer = _plan(base, seed, space, objective, (X, y, sample_weight))
         study = Study(optuna, store, plan, study_name, sampler)
         began, finished = time.monotonic(), study.finished()
-        with _bar(progress, n_trials) as show:
+        shared = contextlib.nullcontext() if path is None else study.beating()
+        with shared, _bar(progress, n_trials) as show, _training(trainer, crew, n_together, path) as train:
             show(finished)
             while len(finished) < n_trials:
                 if finished and timeout is not None and time.monotonic() - began > timeout:
                     break
-                numbers = study.ask(min(n_together, n_trials - len(finished)))
-                for trials in trainer.run([(number, study.config(number)) for number in numbers]):
+                n_left = n_trials - len(finished) - study.n_elsewhere()
+                if n_left < 1:  # others are at the last ones
+                    time.sleep(WAIT)
+                    finished = study.finished()
+                    continue
+                numbers = study.ask(min(n_together * (1 if crew is None else crew.workers), n_left))
+                for trials in train([(number, study.config(number)) for number in numbers]):
                     study.tell(trials)
                     finished = study.finished()
                     show(finished)
         return _result(study, trainer)
+
+
+def _crew(engine: str, workers: int | None, address: str | None, gpus_per_worker: float) -> Crew | None:
+    """Who trains, if it is Ray."""
+    if engine not in ENGINES:
+        raise InputError(f"`engine` must be one of {', '.join(ENGINES)}; got {engine!r}.")
+    if engine == "ray":
+        return Crew(os.cpu_count() or 1 if workers is None else workers, address, gpus_per_worker)
+    if workers is not None or address is not None or gpus_per_worker:
+        raise InputError("`workers`, `address` and `gpus_per_worker` are for `engine` 'ray'.")
+    return None
+
+
+@contextlib.contextmanager
+def _training(
+    trainer: Trainer, crew: Crew | None, n_together: int, storage: Path | None
+) -> Iterator[Callable[[Sequence[Numbered]], Iterator[list[Trial]]]]:
+    """What trains configurations, program by program."""
+    if crew is None:
+        yield trainer.run
+        return
+    # Rows go by a file, where workers on other machines see it, if there are any: beside the storage.
+    folder = None if storage is None else storage.parent
+    with reaching_ray(crew) as ray, tempfile.TemporaryDirectory(prefix=".energate-", dir=folder) as scratch:
+        place = Path(scratch) / "trainer"
+        place.write_bytes(ray.cloudpickle.dumps(trainer))  # functions as units, too
+        made = Actors(ray, TrialActor, (str(place),), crew.workers, crew.gpus_per_worker, retries=1)
+        with contextlib.closing(made) as actors:
+            yield lambda configs: trainer.run_on(actors, configs, n_together)
 
 
 def _plan(
@@ -191,7 +252,9 @@ def _path(storage: str | os.PathLike[str] | None) -> Path | None:
     text = os.fspath(storage).removeprefix("sqlite:///")
     path = Path(text).absolute()
     if "://" in text or path.is_dir() or not path.parent.is_dir():
-        raise InputError(f"`storage` must be the path of an SQLite file in a folder that is there; got {text!r}.")
+        raise InputError(
+            f"`storage` must be the path of an SQLite file, or of a .journal, in a folder that is there; got {text!r}."
+        )
     return path
 
 

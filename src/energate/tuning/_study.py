@@ -1,13 +1,18 @@
 """Trials: where they come from and are kept, a study of optuna; and how they are trained, several as one program.
 
-A search may be killed at any time.  What was told is kept; what was only asked for is asked for again.
+A search may be killed at any time.  What was told is kept; what was only asked for is asked for again.  Several
+processes may share a study: each trial says whose it is, and while its process lives, that it does.
 """
 
 import contextlib
 import math
+import os
+import socket
 import sqlite3
+import threading
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +21,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from energate.claims import BEAT, STALE, is_alive
+from energate.engines import Actors
 from energate.errors import InputError
 from energate.estimators import EnergyClassifier
 from energate.estimators.kinds import kind_of
@@ -28,6 +35,8 @@ from energate.tuning._space import Dimensions, plain
 Fingerprint = dict[str, str]
 Numbered = tuple[int, Config]
 ABOUT, KEY, SAMPLER = "energate", "fingerprint", "sampler"
+OWNER, BEATS = "owner", "beats"  # of a trial: host and process, and how often that has said that it lives
+JOURNAL = ".journal"  # what the names of journals end with; other files are SQLite's
 OLD_TABLE, OPTUNA_TABLE = "energate_trials", "studies"
 
 
@@ -91,9 +100,15 @@ def _quiet(optuna: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_storage(optuna: Any, path: Path | None) -> Iterator[Any]:
-    """Optuna's storage in an SQLite file, or without a path in memory; files of others are refused."""
+    """Optuna's storage in an SQLite file or a journal, or without a path in memory; files of others are refused."""
     if path is None:
         yield optuna.storages.InMemoryStorage()
+        return
+    if path.suffix == JOURNAL:
+        _check_journal(path)
+        with _quiet(optuna):
+            journal = optuna.storages.journal.JournalFileBackend(str(path))
+            yield optuna.storages.JournalStorage(journal)
         return
     if path.exists():
         _check_tables(path)
@@ -104,6 +119,13 @@ def open_storage(optuna: Any, path: Path | None) -> Iterator[Any]:
     finally:
         storage.remove_session()
         storage.engine.dispose()
+
+
+def _check_journal(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+        first = file.readline()
+        if first and not first.startswith(b'{"op_code"'):
+            raise InputError(f"`storage` {path} is no journal of optuna. Give another path.")
 
 
 def _check_tables(path: Path) -> None:
@@ -134,6 +156,8 @@ class Study:
     def __init__(self, optuna: Any, storage: Any, plan: Plan, study_name: str, sampler: str) -> None:
         self.optuna, self.plan, self.sampler = optuna, plan, sampler
         self.asked: dict[int, Any] = {}
+        self.lock = threading.Lock()
+        self.seen: dict[int, tuple[Any, float]] = {}  # of others' trials: how often they beat, and since when
         states = optuna.trial.TrialState
         with _quiet(optuna):
             self.study = optuna.create_study(storage=storage, study_name=study_name, load_if_exists=True)
@@ -144,13 +168,59 @@ class Study:
                 _check_same(found, plan, study_name)
             self.study.set_user_attr(KEY, plan.fingerprint)
             self.study.set_user_attr(SAMPLER, sampler)
-            for trial in trials:
-                if trial.state == states.RUNNING:  # its process was killed
-                    self.study.tell(trial.number, state=states.FAIL)
-            alive = [trial for trial in trials if trial.state in (states.COMPLETE, states.WAITING)]
+            self.n_elsewhere()  # gives up what killed processes were at
+            alive = self.study.get_trials(deepcopy=False, states=(states.COMPLETE, states.WAITING, states.RUNNING))
             if not any(trial.user_attrs.get("first") for trial in alive):
                 inside = {name: plain(plan.first[name]) for name in plan.dimensions if self._inside(name)}
                 self.study.enqueue_trial(inside, user_attrs={"first": True})
+
+    def n_elsewhere(self) -> int:
+        """How many trials other processes are at; those of processes that were killed are given up."""
+        states, count = self.optuna.trial.TrialState, 0
+        with _quiet(self.optuna):
+            for trial in self.study.get_trials(deepcopy=False, states=[states.RUNNING]):
+                if trial.number in self.asked:
+                    continue
+                if self._is_left(trial):
+                    with contextlib.suppress(ValueError):  # it was told in this moment
+                        self.study.tell(trial.number, state=states.FAIL)
+                else:
+                    count += 1
+        return count
+
+    def _is_left(self, trial: Any) -> bool:
+        """Whether nobody is at a trial any more."""
+        owner, beats = trial.user_attrs.get(OWNER), trial.user_attrs.get(BEATS)
+        if owner is None:
+            return time.time() - trial.datetime_start.timestamp() > BEAT  # it says so at once
+        if owner["host"] == socket.gethostname() and (owner["pid"] == os.getpid() or not is_alive(owner["pid"])):
+            return True
+        before, since = self.seen.setdefault(trial.number, (beats, time.monotonic()))
+        if before != beats:
+            self.seen[trial.number] = beats, time.monotonic()
+            return False
+        return time.monotonic() - since > STALE
+
+    @contextlib.contextmanager
+    def beating(self) -> Iterator[None]:
+        """Let others see that the trials that were asked for are worked at."""
+        ended, failures = threading.Event(), (self.optuna.exceptions.OptunaError, RuntimeError)
+
+        def beat() -> None:
+            count = 0
+            while not ended.wait(BEAT):
+                count += 1
+                with self.lock, contextlib.suppress(*failures):
+                    for trial in self.asked.values():
+                        trial.set_user_attr(BEATS, count)
+
+        thread = threading.Thread(target=beat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
     def _inside(self, name: str) -> bool:
         return self.plan.dimensions[name].holds(self.plan.first[name])
@@ -193,20 +263,24 @@ class Study:
                 seed = int(np.random.SeedSequence([self.plan.seed, n_before]).generate_state(1)[0])
                 self.study.sampler = SAMPLERS[self.sampler](self.optuna, seed)
                 trial = self.study.ask()
+                trial.set_user_attr(OWNER, {"host": socket.gethostname(), "pid": os.getpid()})
                 first = trial.user_attrs.get("first", False)
                 for name, dimension in self.plan.dimensions.items():
                     if not first or self._inside(name):
                         dimension.suggest(trial, name)
-                self.asked[trial.number] = trial
+                with self.lock:
+                    self.asked[trial.number] = trial
                 numbers.append(trial.number)
         return numbers
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Keep results; returns when they are on the disk."""
-        with _quiet(self.optuna):
+        with self.lock, _quiet(self.optuna):
             for trial in trials:
                 about = {"seconds": trial.seconds, "together": trial.together, "error": trial.error}
                 asked = self.asked.pop(trial.number)
+                if self.study.get_trials(deepcopy=False)[trial.number].state.is_finished():
+                    continue  # another process had given it up
                 asked.set_user_attr(ABOUT, about)
                 self.study.tell(asked, trial.value)
 
@@ -235,6 +309,25 @@ class Trainer:
         """Train configurations, program by program; one that fails spoils no other."""
         for program in programs([{"units": self.base["units"], **config} for _, config in configs]):
             yield or_each_alone([configs[i] for i in program], self.train, _failed)
+
+    def run_on(self, actors: Actors, configs: Sequence[Numbered], n_together: int) -> Iterator[list[Trial]]:
+        """The same by workers of Ray, in whatever order programs of no more than some configurations end."""
+        left = deque(
+            [configs[i] for i in program[first : first + n_together]]
+            for program in programs([{"units": self.base["units"], **config} for _, config in configs])
+            for first in range(0, len(program), n_together)
+        )
+        while left or actors.waiting:
+            while left and actors.idle:
+                actors.give(left[0], left.popleft())
+            for program, trials in actors.finished():
+                if isinstance(trials, actors.ray.exceptions.RayActorError):
+                    error = InputError("Its training ended two workers; perhaps there is not enough memory.")
+                    yield [_failed(config, error, 0.0) for config in program]
+                elif isinstance(trials, Exception):
+                    raise trials
+                else:
+                    yield trials
 
     def train(self, configs: Sequence[Numbered], keep: int | None = None) -> list[Trial]:
         """Train configurations as one program; ``keep`` is the number of the one to keep, else it is the best."""
@@ -272,6 +365,18 @@ class Trainer:
         with torch.no_grad():
             alone._settle(alone.model_.energies(valid.v))
         return alone
+
+
+class TrialActor:
+    """A worker of Ray that trains programs."""
+
+    def __init__(self, place: str) -> None:
+        from ray import cloudpickle
+
+        self.trainer: Trainer = cloudpickle.loads(Path(place).read_bytes())
+
+    def do(self, program: Sequence[Numbered]) -> list[Trial]:
+        return or_each_alone(program, self.trainer.train, _failed)
 
 
 def _failed(config: Numbered, error: Exception, seconds: float) -> Trial:

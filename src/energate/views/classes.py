@@ -205,6 +205,10 @@ class EnergyClassifierView(ClassView):
     estimator, takes_cells = EnergyClassifier, True
     trained = Trained("classify", ("units", "n_hidden", "generative_weight", "class_weight", "explainable"), _build)
 
+    @staticmethod
+    def trains_by_steps(estimator: Any) -> bool:
+        return not kind_of_units(estimator.units).remembers
+
     @property
     def clamped(self) -> bool:
         return bool(self.model.model_.autoencoders[0].visible.name == "sigmoid")

@@ -29,6 +29,7 @@ from energate.tables import (
 from energate.tables.pictures import CLASS, FILE, Pictures
 from energate.tables.reading import Batch, Source, n_rows, open_table
 from energate.tables.values import counted, listed, words
+from energate.training.ranks import is_first
 from energate.views.baselines import baselines_of
 from energate.views.meaning import Meaning, measurable, measure_meaning
 from energate.views.view import KINDS, tasks, view_of
@@ -108,6 +109,8 @@ def fit_table(
     epochs : of each stage of training.
     options : of the task: ``units``, or for multilabel ``relation``, ``method`` and ``objective``.
 
+    Where torch.distributed is initialised, its processes train together, and the first measures.
+
     The model takes the rows that ``columns`` make of a table; save both: ``save(model, path, columns=columns)``.  One
     that takes missing cells and categories as they are gets them so, unless rows are images.
     """
@@ -156,7 +159,7 @@ def fit_table(
         except CellError as error:
             raise source.told(error, int(there[error.row]) - error.row) from error
         model = trained(columns, X[train], None if y is None else y[train])
-        if not len(test):
+        if not len(test) or not is_first():  # of several processes that train together one measures
             return model, columns, notes, {}
         found = measured(model, X[test], None if y is None else y[test])
         if y is not None and (baselines := baselines_of(view_of(model), (X[train], y[train]), (X[test], y[test]))):
@@ -173,8 +176,9 @@ def fit_table(
     found = [measured_on(*split) for split in splits]
     model, columns, notes, held_out = found[0]
     test = splits[0][1]
-    meaning = measure_meaning(model, columns.matrix(table)[test]) if measurable(view_of(model), len(test)) else None
-    held_out = held_out if cv is None else pooled([each[3] for each in found])
+    clear = is_first() and measurable(view_of(model), len(test))
+    meaning = measure_meaning(model, columns.matrix(table)[test]) if clear else None
+    held_out = held_out if cv is None or not is_first() else pooled([each[3] for each in found])
     whole = bool(len(test)) and (refit or cv is not None)
     if whole:
         columns, _ = learned(rest)

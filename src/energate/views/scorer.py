@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from energate.estimators import EnergyScorer
 from energate.estimators.edge import Array, in_one_pass
+from energate.estimators.scorer import MEMORY
 from energate.views.accounts import AnomalyAccount
 from energate.views.graphs import Expansion, Graph, PValues, Scaling
 from energate.views.levels import rejecting, strange, strangeness
@@ -49,6 +50,10 @@ class EnergyScorerView(View):
     trained = Trained("anomaly", ("units", "n_hidden", "contamination", "false_positive_rate"), _build)
     account = AnomalyAccount
     moves = True
+
+    @staticmethod
+    def trains_by_steps(estimator: Any) -> bool:
+        return bool(estimator.units != MEMORY)
 
     @property
     def clamped(self) -> bool:

@@ -172,6 +172,11 @@ class View(ABC):
         self.n_features = int(model.n_features_in_)
         self.cells: Cells | None = model.cells_ if self.takes_cells else None
 
+    @staticmethod
+    def trains_by_steps(estimator: Any) -> bool:  # noqa: ARG004
+        """Whether an estimator that is not fitted yet has steps of training, which several processes can divide."""
+        return True
+
     def rows(self, X: Any) -> Array:
         """Rows as the estimator takes them, checked: numbers (n, d), with NaN and the keys of categories if it may."""
         X = self.flat(X)
