@@ -46,7 +46,7 @@ def positive(**sizes: Any) -> None:
 def few(**layers: Any) -> None:
     """Refuse numbers of layers that nobody trains: those of a forged file would be built one after the other."""
     for name, number in layers.items():
-        if isinstance(number, bool) or not isinstance(number, Integral) or number < 0 or number > MOST_LAYERS:
+        if isinstance(number, bool) or not isinstance(number, Integral) or not -1 < int(number) <= MOST_LAYERS:
             raise InputError(f"`{name}` must be a whole number from 0 to {MOST_LAYERS}; got {number!r}.")
 
 
