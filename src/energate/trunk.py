@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from energate.activations import Activation
 from energate.errors import InputError
-from energate.units import HiddenUnits, positive
+from energate.units import HiddenUnits, few, positive
 
 TURN = 2 * math.pi
 #: standard deviation of the frequencies f at the start: three tenths of a period per unit of a column
@@ -87,6 +87,7 @@ class TrunkUnits(HiddenUnits):
         generator: torch.Generator | None = None,
     ) -> None:
         positive(n_members=n_members, breadth=breadth, depth=depth)
+        few(depth=depth)
         super().__init__(n_models, n_visible, n_hidden, activation, generator=generator)
         if n_models % n_members:
             raise InputError(f"{n_models} models are not so many classes of {n_members} members each.")

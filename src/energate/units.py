@@ -33,11 +33,21 @@ def project(v: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
     return flat.unflatten(1, W.shape[:2]).transpose(0, 1)  # (K, N, M)
 
 
+MOST_LAYERS = 1000
+
+
 def positive(**sizes: Any) -> None:
     """Refuse sizes that are not whole numbers of at least 1."""
     for name, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, Integral) or size < 1:
             raise InputError(f"`{name}` must be a whole number of at least 1; got {size!r}.")
+
+
+def few(**layers: Any) -> None:
+    """Refuse numbers of layers that nobody trains: those of a forged file would be built one after the other."""
+    for name, number in layers.items():
+        if isinstance(number, bool) or not isinstance(number, Integral) or not -1 < int(number) <= MOST_LAYERS:
+            raise InputError(f"`{name}` must be a whole number from 0 to {MOST_LAYERS}; got {number!r}.")
 
 
 class HiddenUnits(nn.Module, ABC):
@@ -350,6 +360,8 @@ class NetworkUnits(HiddenUnits):
 
     @torch.no_grad()
     def _refuse_mixed_rows(self, v: Tensor, c: Tensor | None) -> None:
+        if v.is_meta:  # shapes alone
+            return
         # The first row beside two different second rows: its u must not notice.
         c = None if c is None else c[:2]
         with _keep_random_state(v):
@@ -364,7 +376,7 @@ class NetworkUnits(HiddenUnits):
 
     @torch.no_grad()
     def _check_slices(self, v: Tensor, c: Tensor | None) -> bool:
-        if self.n_models == 1 or any(layer.training for layer in self._dropouts):
+        if v.is_meta or self.n_models == 1 or any(layer.training for layer in self._dropouts):
             return False
         scale = torch.arange(1, self.n_models + 1, dtype=v.dtype, device=v.device) / self.n_models
         slices = scale.view(-1, 1, 1) * v  # (K, 3, D), all different

@@ -27,6 +27,9 @@ def serve(
     ] = None,
     max_rows: Annotated[int, typer.Option(min=1, help="Rows in a request, and in a batch.")] = 10_000,
     max_bytes: Annotated[int, typer.Option(min=1, help="Bytes in a request.")] = 16 * 2**20,
+    seconds_to_send: Annotated[
+        float, typer.Option(min=0.1, help="Seconds for a client to send its request; slower ones are cut off.")
+    ] = 30.0,
     device: Device = "auto",
     precision: Precision = None,
     threads: Annotated[int, typer.Option(min=1, help="CPU threads that compute, in each process.")] = 1,
@@ -47,7 +50,7 @@ def serve(
         from energate import serving
 
         path = serving.digits_model() if model is None else model
-        settings = serving.Settings(max_rows, max_bytes, api_key)
+        settings = serving.Settings(max_rows, max_bytes, api_key, seconds_to_send)
     load = partial(_load, path, device, precision, threads, settings)
     served = load()
     listening = serving.open_socket(host, port)

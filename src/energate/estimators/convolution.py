@@ -6,6 +6,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from energate.units import few
+
 GROUP = 8  # channels that are normalised together
 LEAST_SIDE = 8  # a smaller side is not halved: of 28 pixels 7 are left, of 8 pixels 4
 LEAST_HALVINGS = 2
@@ -136,6 +138,8 @@ class ImageHeads(nn.Module):
         symmetry: str | None = None,
     ) -> None:
         super().__init__()
+        few(n_blocks=n_blocks, n_halvings=n_halvings)
+        few(**{"n_blocks times n_halvings": n_blocks * n_halvings})
         self.shape: Shape = (*shape, 1) if len(shape) == 2 else shape
         self.sizes, self.pooling, self.symmetry = (n_classes, n_hidden), pooling, symmetry
         self.images_of = SYMMETRIES[symmetry]

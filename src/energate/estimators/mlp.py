@@ -22,6 +22,7 @@ from energate.estimators.progress import reporting, with_callbacks
 from energate.estimators.threads import threads_for
 from energate.kernels import computing
 from energate.training import Batches, History, Stage, corrupt, row_batches
+from energate.units import few
 
 Targets = NDArray[np.float32]  # (n, L) of 0 and 1; for classes one 1 in each row
 WANTED_STEPS, LEAST_EPOCHS, MOST_EPOCHS = 1300, 20, 200
@@ -200,6 +201,7 @@ class LabelMLP(LabelsMixin, Estimator):
         return X_valid, self._encode(y_valid)
 
     def _networks(self, generator: torch.Generator) -> LabelNetworks:
+        few(n_layers=self.n_layers)
         sizes = [self.n_features_in_, *[self.n_hidden] * self.n_layers, len(self.classes_)]
         return LabelNetworks(self.n_members, sizes, generator)
 

@@ -45,6 +45,9 @@ def new_names(names: Sequence[str]) -> set[str]:
 def renamed(data: bytes) -> bytes:
     """A file of skops in which classes have the names of today; files without moved ones stay as they are."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        # As skops writes it: what is only stored cannot grow when it is read.
+        if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
+            raise ValueError("its members must be stored, not compressed")
         content = {info: archive.read(info) for info in archive.infolist()}
     schema = next((info for info in content if info.filename == "schema.json"), None)
     if schema is None or b"energate." not in content[schema]:

@@ -29,6 +29,7 @@ CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 BASE = "base.skops"  # only in some
 MEMBERS = (CONFIG, WEIGHTS, BASE)
+LARGEST_CONFIG = 2**26  # bytes; it is read before anything is known of the file
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same model gives the same zip file
 _TRIES = 10  # reads of a folder that is being replaced
 _UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
@@ -60,6 +61,11 @@ def write(path: Any, members: dict[str, bytes], is_model: Callable[[dict[str, by
     ``is_model`` says whether what is in the way is a model that may be replaced.
     """
     target, zipped = _checked(path)
+    if len(members[CONFIG]) > LARGEST_CONFIG:
+        raise InputError(
+            f"What is to be saved beside the weights takes {len(members[CONFIG])} bytes as JSON, and may take "
+            f"{LARGEST_CONFIG}. Categories, names or examples are too many."
+        )
     try:
         with _alone_in(target.parent):
             _clean(target)
@@ -287,6 +293,8 @@ def _read_file(place: Path, path: Any, size: int | None) -> bytes:
 
 
 def _check_size(path: Any, name: str, size: int, expected: int | None) -> None:
+    if name == CONFIG and size > LARGEST_CONFIG:
+        raise InputError(f"{path!s} is not a saved model: {CONFIG} has {size} bytes, and at most {LARGEST_CONFIG}.")
     if expected is not None and size != expected:
         raise InputError(
             f"{path!s} is damaged: {name} has {size} bytes and should have {expected}. Save or copy the model again."

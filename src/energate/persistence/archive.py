@@ -49,6 +49,8 @@ FORMAT = "energate model"
 SCHEMA = 7
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 LONG = 1000  # longer arrays of floats go beside the weights
+LONGEST_TEXT = 600  # characters of a file, in a message
+WIDE = 64  # characters for each text of an array; where all are shorter, a wider array comes back with these
 SAVED = "saved"  # the default of `load`: the base that is in the files
 
 
@@ -154,7 +156,9 @@ def load(
                 names = [name for name in tensors if name.startswith("base.")]
                 found = unpack(found, {name.removeprefix("base."): tensors.pop(name) for name in names}, None)
             _set_base(model, found, origin)
-        module = _build(model, f"The parameters in {path!s} build no model")
+        failure = f"The parameters in {path!s} build no model"
+        _check_sketch(model, failure, tensors, entry["dtype"], path)
+        module = _build(model, failure)
         _fill(module, tensors, entry["dtype"], path)
         # As after `fit`: double on the CPU, where it costs little, float on other devices.
         double = (place.type == "cpu" and not KINDS[made].single) or _needs_double(module)
@@ -170,12 +174,7 @@ def load(
             raise InputError(f"{path!s} is damaged: its imputer cannot be read ({line(error)}).") from error
     if "steps" not in config:
         return model
-    kinds = ", ".join(_foreign_steps(config))
-    foreign = _load_base(members[BASE], f"Pipeline with {kinds}", trusted, path) if "steps_file" in config else {}
-    try:
-        return pipelines.unpack(config["steps"], model, foreign, decode)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{path!s} is damaged: its steps cannot be read ({line(error)}).") from error
+    return _with_steps(model, config, members, trusted, path)
 
 
 def check_path(path: str | os.PathLike[str]) -> None:
@@ -334,8 +333,8 @@ def _same_names(path: Any, what: str, found: set[str], known: set[str], config: 
         parts = {"unknown": found - known, "missing": known - found}
         differences = "; ".join(f"{word}: {', '.join(sorted(names))}" for word, names in parts.items() if names)
         raise InputError(
-            f"The {what} in {path!s} are not those of energate {energate.__version__} ({differences}). "
-            f"It was written by energate {config['versions'].get('energate', '?')}; use that version."
+            f"The {what} in {path!s} are not those of energate {energate.__version__} ({cut(differences)}). "
+            f"It was written by energate {cut(str(config['versions'].get('energate', '?')))}; use that version."
         )
 
 
@@ -343,23 +342,58 @@ def _units(saved: Any, given: Any, path: Any) -> Any:
     if isinstance(saved, dict) and saved.keys() == {"$function"}:
         if given is None:
             raise InputError(
-                f"{path!s} was fitted with the function {saved['$function']} as `units`, which is not in the file. "
-                "Give it: load(path, units=function)."
+                f"{path!s} was fitted with the function {cut(str(saved['$function']))} as `units`, which is not in "
+                "the file. Give it: load(path, units=function)."
             )
         if not callable(given):
             raise InputError(f"`units` must be the function that the model was fitted with; got {given!r}.")
         return given
     if given is not None:
-        raise InputError(f"{path!s} was fitted with units={saved!r}, not with a function. Leave `units` out.")
+        raise InputError(f"{path!s} was fitted with units={brief(saved)}, not with a function. Leave `units` out.")
     return saved
+
+
+def _with_steps(
+    model: Any, config: dict[str, Any], members: dict[str, bytes], trusted: Sequence[str] | None, path: Any
+) -> Any:
+    """The pipeline that ends in a loaded model."""
+    try:
+        kinds = ", ".join(_foreign_steps(config))
+        foreign = _load_base(members[BASE], f"Pipeline with {kinds}", trusted, path) if "steps_file" in config else {}
+        return pipelines.unpack(config["steps"], model, foreign, decode)
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise InputError(f"{path!s} is damaged: its steps cannot be read ({line(error)}).") from error
 
 
 def _needs_double(module: nn.Module) -> bool:
     return any(isinstance(part, HiddenUnits) and part.needs_double for part in module.modules())
 
 
+def _check_sketch(model: Any, failure: str, tensors: dict[str, Tensor], dtype: str, path: Any) -> None:
+    """Refuse parameters that do not go with the weights before they take memory: a forged size is only a number.
+
+    Built on the device "meta" a module has shapes, and no numbers.
+    """
+    try:
+        with torch.device("meta"):
+            sketch = _build(model, failure)
+    except InputError as error:
+        # A function of the user's, or of another package, may look at numbers; ours do not.
+        if isinstance(error.__cause__, NotImplementedError | RuntimeError) and "meta" in str(error):
+            return
+        raise
+    _check_weights(sketch, tensors, dtype, path)
+
+
 def _fill(module: nn.Module, tensors: dict[str, Tensor], dtype: str, path: Any) -> None:
     """Put the weights into a module that must have exactly these names, shapes and dtypes."""
+    _check_weights(module, tensors, dtype, path)
+    module.load_state_dict({name.removeprefix("model."): value for name, value in tensors.items()})
+
+
+def _check_weights(module: nn.Module, tensors: dict[str, Tensor], dtype: str, path: Any) -> None:
     module.to(DTYPES[dtype])
     state = module.state_dict()
     expected = {f"model.{name}": (tuple(value.shape), value.dtype) for name, value in state.items()}
@@ -370,7 +404,6 @@ def _fill(module: nn.Module, tensors: dict[str, Tensor], dtype: str, path: Any) 
                 f"The weights in {path!s} do not fit the model that its parameters build: {name!r} is "
                 f"{found.get(name, 'missing')}, expected {expected.get(name, 'nothing')}."
             )
-    module.load_state_dict({name.removeprefix("model."): value for name, value in tensors.items()})
 
 
 # --- bases that are not ours -------------------------------------------------------------------------------------
@@ -537,13 +570,13 @@ def read_config(data: bytes, path: Any) -> dict[str, Any]:
         raise InputError(f"{path!s} is not a saved model: the `format` in {CONFIG} must be {FORMAT!r}.")
     schema = config.get("schema")
     if type(schema) is not int or schema < 1:
-        raise InputError(f"{path!s} is damaged: the `schema` in {CONFIG} must be a whole number; got {schema!r}.")
+        raise InputError(f"{path!s} is damaged: the `schema` in {CONFIG} must be a whole number; got {brief(schema)}.")
     if schema > SCHEMA:
         versions = config.get("versions")
         writer = versions.get("energate", "?") if isinstance(versions, dict) else "?"
         raise InputError(
-            f"{path!s} was written by energate {writer}, schema {schema}; this version, {energate.__version__}, reads "
-            f"up to schema {SCHEMA}. Upgrade energate."
+            f"{path!s} was written by energate {cut(str(writer))}, schema {brief(schema)}; this version, "
+            f"{energate.__version__}, reads up to schema {SCHEMA}. Upgrade energate."
         )
     try:
         found = checksum(config)
@@ -553,7 +586,7 @@ def read_config(data: bytes, path: Any) -> dict[str, Any]:
         raise InputError(f"{path!s} is damaged: {CONFIG} is not what was saved. Save or copy the model again.")
     if type(config.get("estimator")) is str and config["estimator"] not in estimators():
         raise InputError(
-            f"{path!s} holds the estimator {config['estimator']!r}; this version knows {', '.join(estimators())}."
+            f"{path!s} holds the estimator {brief(config['estimator'])}; this version knows {', '.join(estimators())}."
         )
     if type(config.get("versions")) is not dict or not _is_seal(config.get("weights")) or not _is_entry(config):
         raise InputError(f"{path!s} is damaged: {CONFIG} lacks something, or holds what `save` does not write.")
@@ -677,6 +710,8 @@ def _decode_array(content: dict[str, Any]) -> np.ndarray[Any, Any]:
     if dtype.kind not in _KINDS or dtype.hasobject != (content["dtype"] == "object"):
         raise ValueError(dtype)
     items = [decode(item) for item in content["values"]]
+    if dtype.kind == "U" and dtype.itemsize > 4 * WIDE:  # a forged width is memory for every item
+        dtype = np.dtype(f"U{max(WIDE, *map(len, items), 1)}") if items else np.dtype("U1")
     return np.array(items, dtype=dtype).reshape(content["shape"])
 
 
@@ -722,5 +757,16 @@ def parse(data: bytes) -> Any:
 
 
 def line(error: Exception) -> str:
-    """The message of an error, in one line."""
-    return " ".join(str(error).split())
+    """The message of an error, in one line; what it tells of a forged file may be long."""
+    return cut(" ".join(str(error).split()))
+
+
+def brief(value: Any) -> str:
+    """A value for a message."""
+    return cut(repr(value))
+
+
+def cut(text: str) -> str:
+    """Text that came from a file, for a message."""
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 3] + "..."

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 
 QUICK = 0.002  # seconds that nobody waits for in vain
 Inputs = dict[str, Any]
@@ -23,6 +24,22 @@ Outputs = dict[str, Any]
 
 class OverloadedError(Exception):
     """Too much is waiting already."""
+
+
+class NoMemoryError(Exception):
+    """There is not enough memory for a request."""
+
+
+#: how torch and threads say on a CPU that memory is short: their errors have no class of their own
+NO_MEMORY = ("can't allocate memory", "not enough memory", "std::bad_alloc", "can't start new thread", "out of memory")
+
+
+def told(error: Exception) -> Exception:
+    """What a request is told: the error, or one without what it holds on to where memory is short."""
+    lacking = isinstance(error, MemoryError | torch.OutOfMemoryError)
+    if lacking or (isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY)):
+        return NoMemoryError()
+    return error
 
 
 @dataclass(frozen=True)
@@ -78,6 +95,10 @@ class Batcher:
         """Rows that wait."""
         return self._n_waiting
 
+    def start(self) -> None:
+        """Have the thread ready, which needs memory of its own, before there is anything to compute."""
+        self._thread.submit(int)
+
     async def stop(self) -> None:
         """Finish what waits, then end."""
         while self._busy or self._waiting:
@@ -113,8 +134,12 @@ class Batcher:
             self._finish(self._timed(jobs))
         else:
             self._busy = True
-            running = asyncio.get_running_loop().run_in_executor(self._thread, self._timed, jobs)
-            running.add_done_callback(lambda done: self._finish(done.result()))
+            try:
+                running = asyncio.get_running_loop().run_in_executor(self._thread, self._timed, jobs)
+            except (MemoryError, RuntimeError) as error:  # no thread
+                self._finish([(job, told(error)) for job in jobs])
+            else:
+                running.add_done_callback(lambda done: self._finish(done.result()))
 
     def _are_quick(self, jobs: Sequence[Job]) -> bool:
         if any(job.work.alone for job in jobs):
@@ -123,7 +148,10 @@ class Batcher:
 
     def _timed(self, jobs: Sequence[Job]) -> "list[tuple[Job, Outputs | Exception]]":
         began = time.perf_counter()
-        results = computed(jobs)
+        try:
+            results = computed(jobs)
+        except Exception as error:  # memory may be short anywhere, and whoever waits must hear of it
+            results = [(job, told(error)) for job in jobs]
         each = (time.perf_counter() - began) / max(1, sum(job.n_rows for job in jobs))
         self._seconds |= {job.work.name: each for job in jobs}
         return results
@@ -183,7 +211,7 @@ def _attempt(jobs: list[Job]) -> list[Outputs] | Exception:
     try:
         return _together(jobs)
     except Exception as error:
-        return error
+        return told(error)
 
 
 def _together(jobs: list[Job]) -> list[Outputs]:

@@ -1,6 +1,8 @@
 """What goes over the wire: answers as JSON or npz, and rows in bulk, as npy or Arrow, beside those in JSON."""
 
 import io
+import math
+import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,7 +14,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
 from energate.errors import InputError, require
-from energate.serving.schemas import BodyError
+from energate.serving.schemas import LONGEST, BodyError, shown
 
 JSON, NPY, ARROW, NPZ = (
     "application/json",
@@ -84,28 +86,131 @@ def bulk_rows(bulk: Bulk, kind: str, content: bytes, most: int) -> dict[str, NDA
 
 def from_npy(content: bytes, n_features: int) -> NDArray[np.float64]:
     """A matrix of finite numbers, (n, d), of numpy's format npy; nothing is unpickled."""
+    file = io.BytesIO(content)
     try:
-        found = np.load(io.BytesIO(content), allow_pickle=False)
-    except (ValueError, EOFError, OSError, MemoryError, SyntaxError, TypeError) as error:
+        shape, transposed, kind = NPY_HEADERS[np.lib.format.read_magic(file)](file)
+    except (KeyError, ValueError, EOFError, SyntaxError, TypeError, RecursionError) as error:
         raise BodyError(400, "The body must be a matrix in numpy's format npy, with no objects in it.") from error
-    if not isinstance(found, np.ndarray) or found.dtype.kind not in "biuf":
+    if kind.kind not in "biuf":
         raise BodyError(422, "The body must be one matrix of numbers.")
-    if found.ndim != 2 or found.shape[1] != n_features:
-        raise BodyError(422, f"The matrix must have shape (n, {n_features}); got {found.shape}.")
+    # What a head claims is looked at before anything is made of it.
+    if len(shape) != 2 or shape[1] != n_features:
+        raise BodyError(422, f"The matrix must have shape (n, {n_features}); got {shown(list(shape))}.")
+    if math.prod(shape) * kind.itemsize != len(content) - file.tell():
+        raise BodyError(400, "The body must be a matrix in numpy's format npy; it has another size than its head says.")
+    found = np.frombuffer(content, kind, offset=file.tell()).reshape(shape, order="F" if transposed else "C")
     return _finite(found.astype(np.float64, order="C"))
 
 
-def from_arrow(content: bytes) -> Any:
-    """A table of Arrow's streaming format."""
+#: what reads the head of an npy file, by version; the third is for names of fields alone
+NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+
+def from_arrow(content: bytes, max_bytes: int, max_rows: int) -> Any:
+    """A table of Arrow's streaming format, of so many rows, that takes no more than so many bytes when unpacked."""
     arrow = require("pyarrow", "tables")
     try:
+        _check_unpacked(arrow, content, max_bytes)
         with arrow.ipc.open_stream(content) as stream:
+            _check_types(arrow, stream.schema)
             table = stream.read_all()
             table.validate(full=True)  # what a client claims of lengths and offsets may be anything
-    except (arrow.ArrowException, OSError, ValueError) as error:
+    except MemoryError:  # of Arrow's, too
+        raise
+    except (arrow.ArrowException, OSError, ValueError, struct.error) as error:
         why = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise BodyError(400, f"The body must be a stream of Arrow; it is not. {why}") from error
+    if table.num_rows > max_rows:  # columns of nulls may have any number of them
+        raise BodyError(422, f"rows must have at most {max_rows} entries; got {table.num_rows}.")
+    _check_texts(arrow, table)
     return table
+
+
+def _check_types(arrow: Any, schema: Any) -> None:
+    """Refuse columns whose cells are no cells, or that say one thing many times: a few bytes would be many rows."""
+    types = arrow.types
+    numbers = (types.is_primitive, types.is_boolean, types.is_decimal, types.is_temporal)
+    plain = (*numbers, types.is_string, types.is_large_string, types.is_null)
+    for field in schema:
+        kind = field.type.value_type if types.is_dictionary(field.type) else field.type
+        if not any(check(kind) for check in plain):
+            raise BodyError(
+                422, f"The column {shown(field.name)} must hold numbers, text, dates or nothing; got {kind}."
+            )
+
+
+def _check_texts(arrow: Any, table: Any) -> None:
+    """Refuse texts that are longer than in JSON; a dictionary may have one text for all rows."""
+    compute = require("pyarrow.compute", "tables")
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        parts = [part.dictionary for part in column.chunks] if arrow.types.is_dictionary(column.type) else column.chunks
+        for part in parts:
+            if arrow.types.is_string(part.type) or arrow.types.is_large_string(part.type):
+                longest = compute.max(compute.utf8_length(part)).as_py() or 0
+                if longest > LONGEST:
+                    raise BodyError(422, f"A text of the column {shown(name)} has more than {LONGEST} characters.")
+
+
+# --- what Arrow does not say -------------------------------------------------------------------------------------
+
+# A compressed buffer begins with its length when unpacked, 8 bytes, or -1 where it is not compressed after all.  Arrow
+# makes room for that length before it unpacks, and offers no limit; so the heads of batches are read here.  They are
+# tables of flatbuffers: a table begins with the distance back to its list of fields, which has the places of these.
+DICTIONARY, BATCH = 2, 3  # kinds of messages
+
+
+def _check_unpacked(arrow: Any, content: bytes, most: int) -> None:
+    total = 0
+    for message in arrow.ipc.MessageReader.open_stream(content):
+        if message.body is None or message.type == "schema":
+            continue
+        total += _unpacked(memoryview(message.metadata), memoryview(message.body))
+        if total > most:
+            raise BodyError(
+                413, f"A request may have at most {most} bytes, also when unpacked. Send fewer rows at a time."
+            )
+
+
+def _unpacked(head: memoryview, body: memoryview) -> int:
+    """The bytes that the buffers of a message take when they are unpacked."""
+    message = struct.unpack_from("<I", head)[0]
+    kind_at, table_at = _field(head, message, 1), _field(head, message, 2)
+    if kind_at is None or table_at is None or head[kind_at] not in (DICTIONARY, BATCH):
+        return len(body)
+    batch = _follow(head, table_at)
+    if head[kind_at] == DICTIONARY:
+        inner = _field(head, batch, 1)
+        if inner is None:
+            return len(body)
+        batch = _follow(head, inner)
+    buffers = _field(head, batch, 2)
+    if _field(head, batch, 3) is None or buffers is None:  # not compressed
+        return len(body)
+    start = _follow(head, buffers)
+    n_buffers = struct.unpack_from("<I", head, start)[0]
+    total = 0
+    for number in range(n_buffers):
+        place, length = struct.unpack_from("<qq", head, start + 4 + 16 * number)
+        unpacked = struct.unpack_from("<q", body, place)[0] if length >= 8 else 0
+        total += length if unpacked < 0 else unpacked
+    return total
+
+
+def _field(head: memoryview, table: int, number: int) -> int | None:
+    """Where a field of a table is; None if it is left out."""
+    fields = table - struct.unpack_from("<i", head, table)[0]
+    if 4 + 2 * number >= struct.unpack_from("<H", head, fields)[0]:
+        return None
+    distance: int = struct.unpack_from("<H", head, fields + 4 + 2 * number)[0]
+    return table + distance if distance else None
+
+
+def _follow(head: memoryview, place: int) -> int:
+    """What the distance at a place leads to."""
+    return place + int(struct.unpack_from("<I", head, place)[0])
+
+
+# --- rows as numbers ---------------------------------------------------------------------------------------------
 
 
 def numbers_of(table: Any, n_features: int) -> NDArray[np.float64]:

@@ -21,11 +21,18 @@ SAFE = {
 _SAFE = [(name.encode(), value.encode()) for name, value in SAFE.items()]
 
 
+def too_late(seconds: float) -> str:
+    """What a client is told that sends too slowly."""
+    return f"The request did not arrive within {seconds:g} seconds."
+
+
 async def refuse(send: Send, status: int, detail: str, *, close: bool = False) -> None:
     """Answer with an error."""
     headers = [(b"content-type", b"application/json")]
     if close:  # what the client still sends is not read
         headers.append((b"connection", b"close"))
+    if status == 503:
+        headers.append((b"retry-after", b"1"))
     if status == 401:
         headers.append((b"www-authenticate", b'ApiKey realm="energate", header="X-API-Key"'))
     await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -118,7 +125,11 @@ class Limited:
                         await refuse(send, 413, too_large, close=True)
                         return
         except TimeoutError:
-            await refuse(send, 408, f"The request did not arrive within {self.seconds:g} seconds.", close=True)
+            await refuse(send, 408, too_late(self.seconds), close=True)
+            return
+        except MemoryError:
+            content.clear()
+            await refuse(send, 503, "There is not enough memory for this now. Try again in a moment.", close=True)
             return
         whole: Message | None = {"type": "http.request", "body": bytes(content), "more_body": False}
 

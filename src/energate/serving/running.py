@@ -12,9 +12,11 @@ from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from energate.errors import InputError, require
 from energate.serving.app import make_app
+from energate.serving.heads import impatient
 from energate.serving.service import Served, Settings
 
 BACKLOG = 2048
@@ -70,18 +72,24 @@ def url(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def serve(served: Served, settings: Settings, listening: socket.socket) -> None:
-    """Answer requests until SIGINT or SIGTERM; those that run then are finished first."""
-    uvicorn = require("uvicorn", "serve")
+def make_server(served: Served, settings: Settings) -> Any:
+    """The server of uvicorn, before it runs."""
+    uvicorn, auto = require("uvicorn", "serve"), require("uvicorn.protocols.http.auto", "serve")
     config = uvicorn.Config(
         make_app(served, settings),
+        http=impatient(auto.AutoHTTPProtocol, settings.seconds_to_send),
         log_level="warning",
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=SECONDS_TO_FINISH,
         lifespan="on",
     )
-    server = uvicorn.Server(config)
+    return uvicorn.Server(config)
+
+
+def serve(served: Served, settings: Settings, listening: socket.socket) -> None:
+    """Answer requests until SIGINT or SIGTERM; those that run then are finished first."""
+    server = make_server(served, settings)
 
     def stop() -> None:
         server.should_exit = True

@@ -1,8 +1,9 @@
 """A model as the server sees it: limits, rows that become numbers, what it says of itself, what it can do."""
 
 import json
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,12 +32,14 @@ class Settings:
     max_rows: int = 10_000
     max_bytes: int = 16 * 2**20
     api_key: str | None = None
-    seconds_to_send: float = 30.0  # for a client to send its request
+    seconds_to_send: float = 30.0  # for a client to send the head of its request, and again for the body
 
     def __post_init__(self) -> None:
         for name in ("max_rows", "max_bytes"):
             if getattr(self, name) < 1:
                 raise InputError(f"`{name}` must be at least 1; got {getattr(self, name)}.")
+        if not 0 < self.seconds_to_send < math.inf:
+            raise InputError(f"`seconds_to_send` must be a number above 0; got {self.seconds_to_send}.")
         key = self.api_key
         if key is not None and not (key and key.isascii() and key.isprintable() and key == key.strip()):
             raise InputError("The API key must be one or more printable ASCII characters, without blanks at its ends.")
@@ -60,6 +63,7 @@ class RowReader:
 
     n_features: int
     columns: Columns | None = None
+    limits: Settings = field(default_factory=Settings)
 
     @property
     def kind(self) -> Any:
@@ -93,7 +97,7 @@ class RowReader:
         return {**npy, bodies.ARROW: self._of_arrow}
 
     def _of_arrow(self, content: bytes) -> NDArray[np.float64]:
-        table = bodies.from_arrow(content)
+        table = bodies.from_arrow(content, self.limits.max_bytes, self.limits.max_rows)
         if self.columns is None:
             return bodies.numbers_of(table, self.n_features)
         try:
@@ -161,8 +165,8 @@ def serve_model(
         if about["labels"] is not None and columns.labels:
             about["labels"] = list(columns.labels)
     pictures = columns is not None and any(isinstance(column, ImageColumn) for column in columns.inputs)
-    reader = RowReader(int(model.n_features_in_), None if pictures else columns)  # pixels have no names
     settings = settings or Settings()
+    reader = RowReader(int(model.n_features_in_), None if pictures else columns, settings)  # pixels have no names
     rows_of = RowsOf(reader.kind, reader.matrix, settings.max_rows, reader.bulk, reader.carried)
     shown = list(examples or (columns.examples if columns is not None else ()))[:MOST_EXAMPLES]
     example = shown[0] if shown else reader.ordinary

@@ -176,14 +176,14 @@ class Columns:
             raise InputError(f"`task` must be one of {', '.join(TASKS)}; got {self.task!r}.")
         if not names or len(set(names)) < len(names) or set(names) & set(self.targets):
             raise InputError(f"`inputs` must be columns, each once, and no targets; got {listed(names)}.")
-        if self.image is not None and math.prod(self.image) != len(self.feature_names):
+        if self.image is not None and math.prod(self.image) != self.width:
             size = "x".join(map(str, self.image))
             raise InputError(
-                f"An image of {size} has {math.prod(self.image)} pixels; the table has {len(self.feature_names)} "
+                f"An image of {size} has {math.prod(self.image)} pixels; the table has {self.width} "
                 "columns of numbers. Leave the others out, or give the size that the images have."
             )
-        if any(len(row) != len(self.feature_names) for row in self.examples):
-            raise InputError(f"`examples` must be rows of {len(self.feature_names)} numbers.")
+        if any(len(row) != self.width for row in self.examples):
+            raise InputError(f"`examples` must be rows of {self.width} numbers.")
 
     @classmethod
     def plain(cls, names: Sequence[str], task: str = "classify") -> Self:
@@ -206,6 +206,19 @@ class Columns:
         ]
 
     @property
+    def width(self) -> int:
+        """How many columns the matrix has; without names of pixels, of which a forged file may claim any number."""
+        whole = (NumberColumn, CategoryColumn) if self.coded else ()
+        return sum(
+            math.prod(column.shape)
+            if isinstance(column, ImageColumn)
+            else 1
+            if isinstance(column, whole)
+            else len(column.feature_names)
+            for column in self.inputs
+        )
+
+    @property
     def words(self) -> list[tuple[str, ...] | None]:
         """The categories of each column of a coded matrix, without missing cells; None for numbers."""
         found: list[tuple[str, ...] | None] = []
@@ -224,10 +237,9 @@ class Columns:
 
     def for_width(self, n_features: Any) -> Self:
         """Themselves, unless they make other rows than a model of so many columns takes."""
-        if len(self.feature_names) != n_features:
+        if self.width != n_features:
             raise InputError(
-                f"`columns` must make rows of {n_features} numbers, as the model takes; they make "
-                f"{len(self.feature_names)}."
+                f"`columns` must make rows of {n_features} numbers, as the model takes; they make {self.width}."
             )
         return self
 
