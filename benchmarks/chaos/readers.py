@@ -130,7 +130,8 @@ def cells_changed(content: bytes, rng: random.Random, suffix: str) -> bytes:
     return text.encode(rng.choice(("utf-8", "utf-8", "utf-16", "utf-8-sig", "utf-32", "cp1252")), "replace")
 
 
-def _header(text: str, version: bytes = b"\x01\x00") -> bytes:
+def array_header(text: str, version: bytes = b"\x01\x00") -> bytes:
+    """What stands before the numbers of an array."""
     n = struct.pack("<H" if version == b"\x01\x00" else "<I", len(text) + 1)
     return b"\x93NUMPY" + version + n + text.encode("latin-1") + b"\n"
 
@@ -156,7 +157,7 @@ def forged_arrays(rng: random.Random) -> bytes:
         name = rng.choice(("X", "X", "X", "n", "x_train", "images", "../X", "X" * 300))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a name twice
-            archive.writestr(f"{name}.npy", _header(header, version) + data)
+            archive.writestr(f"{name}.npy", array_header(header, version) + data)
             if rng.random() < 0.5:
                 member = rng.choice(("feature_names.npy", "kind.npy", "readme.txt", f"{name}.npy", "kind"))
                 names = np.array([*"abcdefghijkl"]) if rng.random() < 0.5 else np.array(rng.choice((3, "a", [[1]])))
@@ -249,7 +250,7 @@ def bomb(rng: random.Random) -> tuple[str, bytes]:
             b"@data\n" + b"{}\n" * 200_000
         )
     file = io.BytesIO()
-    header = _header("{'descr': '<f8', 'fortran_order': False, 'shape': (80000000, 1), }")
+    header = array_header("{'descr': '<f8', 'fortran_order': False, 'shape': (80000000, 1), }")
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         archive.writestr("X.npy", header + bytes(8 * 80_000_000))
     return ".npz", file.getvalue()
@@ -270,7 +271,8 @@ def strange_table(tables: dict[str, bytes], rng: random.Random, bombs: float = 0
     if suffix in (".csv", ".tsv", ".jsonl", ".json", ".arff") and draw < 0.55:
         return "other cells", suffix, cells_changed(content, rng, suffix)
     if suffix in (".csv", ".jsonl", ".json") and draw < 0.7:
-        return "compressed", *(lambda more, made: (suffix + more, made))(*packed(content, rng))
+        more, made = packed(content, rng)
+        return "compressed", suffix + more, made
     if draw > 0.97:
         return "another ending", rng.choice(list(tables)), content
     return "other bytes", suffix, bytes_changed(content, rng)
@@ -321,7 +323,7 @@ def work() -> None:
     warnings.simplefilter("ignore")
     import pandas  # noqa: F401
     import pyarrow.csv
-    import pyarrow.parquet  # noqa: F401
+    import pyarrow.parquet
 
     import energate.cli.data
     import energate.tables.learning  # noqa: F401
@@ -356,7 +358,8 @@ class Reader:
 
     def _begin(self) -> Any:
         command = [sys.executable, __file__, "--work"]
-        settings = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+        settings = {**os.environ, "OMP_NUM_THREADS": "1"}
+        settings |= {"MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
         started = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=settings)
         assert started.stdout is not None
         if started.stdout.readline() != b"ready\n":
@@ -377,8 +380,10 @@ class Reader:
         return {"ended": f"BROKEN: {f'died with {code}' if ready else 'hung'}", "grown": 0}
 
     def close(self) -> None:
+        """End it."""
         self.process.kill()
-        self.process.wait()
+        with self.process:  # waits, and closes its pipes
+            pass
 
 
 def trial(count: int, seed: int, keep: Path | None = None, bombs: float = 0.003) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from energate.errors import InputError
 from energate.estimators import EnergyClassifier
 from energate.estimators.imputer import EnergyImputer
-from energate.files import written_whole
+from energate.files import check_output, written_whole
 from energate.questions.auditing import LabelErrors, label_errors
 from energate.questions.drifting import Drift, drift
 from energate.tables import CategoryColumn, CodedRows, Columns, classes_of, learn_columns
@@ -46,8 +46,7 @@ def impute_table(
     """
     target = Path(output)
     check_kind(target)
-    if target.exists() and target.samefile(path):
-        raise InputError(f"{target} is DATA itself, which is not overwritten. Choose another --output.")
+    check_output(target, [path] if fit_on is None else [path, fit_on])
     source, known = open_table(path, part), open_table(path if fit_on is None else fit_on, part)
     table, learned = source.read(), known.read()
     columns, notes = learn_columns(learned, task="anomaly", coded=True, declared=known.nominal)

@@ -59,7 +59,7 @@ PICTURE = "image"  # the column of them
 MOST_CHANNELS = 4
 _DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError, KeyError, SyntaxError),
-    *(OverflowError, MemoryError, tokenize.TokenError, RuntimeError),  # also what needs a password, or nobody can unpack
+    *(OverflowError, MemoryError, tokenize.TokenError, RuntimeError),  # the last: passwords, methods nobody knows
 )
 MOST_COLUMNS = 2**20
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -83,6 +83,7 @@ class Source(ABC):
         index: Sequence[str] = (),
     ) -> None:
         self.path, self.names = path, names
+        self.inputs = [path]  # the files that are read
         self.notes = [] if notes is None else notes  # what was guessed of the file
         self.index = list(index)  # columns that number the rows
         self.decimal: str | None = None  # the mark before fractions, if the file lets one guess it
@@ -471,7 +472,7 @@ def _column_names(name: str, stored: _Stored, given: list[str] | None, path: Pat
     if len(stored.shape) == 1:
         return [name]
     if stored.shape[1] > MOST_COLUMNS:
-        raise InputError(f"{name} of {path.name} may have {MOST_COLUMNS:,} columns at most; it has {stored.shape[1]:,}.")
+        raise InputError(f"{name} of {path.name} may have {MOST_COLUMNS:,} columns; it has {stored.shape[1]:,}.")
     names = given or [f"{'x' if name == 'X' else name}{i}" for i in range(stored.shape[1])]
     if len(names) != stored.shape[1]:
         raise InputError(

@@ -5,6 +5,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from energate.errors import InputError
 
 #: beside the cells of a table there are the numbers made of them, and what is learned on the way
@@ -14,7 +16,7 @@ _GROUP = Path("/sys/fs/cgroup")  # of a container
 
 
 def room() -> float:
-    """Bytes that this process may still take: of the machine, of its container, and of its own limit; inf if unknown."""
+    """Bytes that this process may still take, of the machine, its container and its own limit; inf if unknown."""
     found = [math.inf]
     with contextlib.suppress(OSError, ValueError, IndexError):
         about = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
@@ -36,7 +38,7 @@ def room() -> float:
 
 def size_of(values: Any) -> int:
     """Bytes of a column, about."""
-    objects = _OBJECT * len(values) if getattr(values, "dtype", None) == object else 0
+    objects = _OBJECT * len(values) if isinstance(values, np.ndarray) and values.dtype.kind == "O" else 0
     return int(values.nbytes) + objects
 
 
