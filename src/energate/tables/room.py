@@ -37,9 +37,15 @@ def room() -> float:
 
 
 def size_of(values: Any) -> int:
-    """Bytes of a column, about."""
-    objects = _OBJECT * len(values) if isinstance(values, np.ndarray) and values.dtype.kind == "O" else 0
-    return int(values.nbytes) + objects
+    """Bytes of a column, about: at least those of the numbers that it becomes."""
+    cell = _OBJECT if isinstance(values, np.ndarray) and values.dtype.kind == "O" else 8
+    return max(int(values.nbytes), cell * len(values))
+
+
+def check_room(n_bytes: float, what: str, way_out: str) -> None:
+    """Refuse what would not fit into memory before it is begun."""
+    if n_bytes > (most := room()):
+        raise InputError(f"{what} take {_in_words(n_bytes)}; there is room for {_in_words(most)}. {way_out}")
 
 
 def too_large(name: str, at_least: float, most: float) -> InputError:
