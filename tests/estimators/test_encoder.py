@@ -129,7 +129,9 @@ def test_a_frame_goes_into_the_scorer_as_it_is(tmp_path: Path) -> None:
     assert model.cells_.names(list(frame)) == [*SEEN, "grade"]
     odd = frame[:4].assign(colour="violet", size=1e4)
     assert model.score_samples(odd).max() < model.score_samples(frame).min()
-    np.testing.assert_allclose(model.score_samples(frame[["size", "age", "colour", "grade"]]), model.score_samples(frame))
+    np.testing.assert_allclose(
+        model.score_samples(frame[["size", "age", "colour", "grade"]]), model.score_samples(frame)
+    )
     whole = model.complete(frame)
     np.testing.assert_array_equal(whole[frame["age"].notna(), 1], frame["age"].dropna())
     assert np.isfinite(whole).all()

@@ -185,9 +185,7 @@ def test_scikit_learn_finds_no_fault() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("bound", "parameters"), [(0.04, {}), (0.08, {"pooling": "mean"})]
-)
+@pytest.mark.parametrize(("bound", "parameters"), [(0.04, {}), (0.08, {"pooling": "mean"})])
 def test_it_learns_digits(bound, parameters) -> None:
     X, y = digits(1797)
     model = small(**{"n_hidden": 32, "channels": 16, "max_epochs": 25, "scaling": "none", **parameters})

@@ -15,6 +15,7 @@ from rich.table import Table
 from typer.core import TyperCommand, TyperGroup
 
 from energate.errors import InputError, MissingExtraError
+from energate.files import check_output
 
 if TYPE_CHECKING:
     from energate.persistence.loaded import Loaded
@@ -112,11 +113,19 @@ def plainly(how_to_go_on: str) -> Iterator[None]:
     try:
         yield
     except (InputError, MissingExtraError) as error:
-        say(f"Error: {' '.join(str(error).split())}", "bold red")
+        say(f"Error: {_line(error)}", "bold red")
+        raise typer.Exit(2) from error
+    except MemoryError as error:
+        said = f" ({_line(error)})" if str(error) else ""
+        say(f"Error: memory ran out{said}. Take fewer rows or columns.", "bold red")
         raise typer.Exit(2) from error
     except KeyboardInterrupt as error:
         say(f"Stopped. {how_to_go_on}", "yellow")
         raise typer.Exit(130) from error
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())
 
 
 def say(text: str, style: str = "") -> None:
@@ -245,10 +254,13 @@ def loaded(path: Path, device: str, precision: str | None = None) -> "Loaded":
 _PICTURES = (".png", ".pdf", ".svg")
 
 
-def check_picture(path: Path | None) -> None:
-    """Refuse a name that is not that of a picture, before work begins."""
-    if path is not None and path.suffix.lower() not in _PICTURES:
+def check_picture(path: Path | None, inputs: Iterable[Path] = ()) -> None:
+    """Refuse a name that is not that of a picture, or that of what is read, before work begins."""
+    if path is None:
+        return
+    if path.suffix.lower() not in _PICTURES:
         raise InputError(f"A picture must be a {', '.join(_PICTURES)} file; got {str(path)!r}.")
+    check_output(path, inputs)
 
 
 def save_picture(figure: Any, path: Path) -> None:

@@ -33,6 +33,7 @@ from energate.cli._shell import (
     say,
 )
 from energate.errors import InputError
+from energate.files import check_output
 
 _GO_ON = "Nothing was written; a file that was there is as it was."
 
@@ -244,10 +245,14 @@ def _apply(
         return
     from energate.tables.pictures import is_picture
     from energate.tables.values import counted
+    from energate.tables.writing import check_kind
 
     path = Path(data[0])
     target = None if out == "-" or (not out and data[0] == "-") else Path(out) if out else _beside(path, command)
     is_model(model)
+    if target is not None:
+        check_kind(target)
+        check_output(target, data)
     precision = read.pop("precision")
     # What files of pictures are brought to is the model's affair.
     pictures = is_picture(path)

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from energate.cli._shell import Delimiter, Encoding, Na, messages, note, opened, output, plainly, split, table
+from energate.cli._shell import (
+    Delimiter,
+    Encoding,
+    Na,
+    check_picture,
+    messages,
+    note,
+    opened,
+    output,
+    plainly,
+    split,
+    table,
+)
 from energate.cli._shell import show as show_rows
 from energate.errors import InputError
 
@@ -229,13 +241,13 @@ def show(
 
     Example: energate data show convex --output convex.png
     """
-    if picture is not None and picture.suffix.lower() not in (".png", ".pdf", ".svg"):
-        raise InputError(f"A picture must be a .png, .pdf or .svg file; got {str(picture)!r}.")
+    check_picture(picture)
     options = {"n_rows": rows, "n_columns": columns, "transpose": transpose, "seed": seed}
     from energate.tables.text import kind_of
 
     if name == "-" or kind_of(Path(name)):  # no data set has a point in its name
         own = opened(Path(name), part, delimiter, encoding)
+        check_picture(picture, own.inputs)
         _show_table(own, split(na) or [], target, shape, picture, options)
         return
     from energate.datasets import describe_dataset

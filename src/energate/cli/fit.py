@@ -40,6 +40,7 @@ from energate.cli._shell import (
 from energate.cli.bench import duration
 from energate.cli.ranks import fit_by_the_first, together
 from energate.errors import InputError
+from energate.files import check_output
 
 if TYPE_CHECKING:
     from energate.training import Checkpoints
@@ -181,6 +182,8 @@ def fit(
         raise InputError("Name the model of several files: -o MODEL.")
     path = model or Path(f"{data.name.split('.')[0].strip('-') or 'table'}-model.zip")
     check_path(path)
+    if card:
+        check_output(card_of(path), [data])
     chosen: dict[str, Any] = {"units": units, "relation": relation, "method": method, "objective": objective}
     chosen |= {"n_hidden": n_hidden, "generative_weight": generative_weight, "class_weight": class_weight}
     chosen |= {"contamination": contamination, "false_positive_rate": false_positive_rate}

@@ -26,6 +26,7 @@ from energate.cli._shell import (
     show,
     table,
 )
+from energate.files import check_output
 
 if TYPE_CHECKING:
     from energate.views.checking import Checked
@@ -152,9 +153,9 @@ def explain(
 
     Example: energate explain flowers.zip new.csv --row 3 -o why.png
     """
-    check_picture(picture)
     is_model(model)
     source = opened(data, part)
+    check_picture(picture, source.inputs)
     from energate.questions.telling import changes, reasons
     from energate.views import account_of, check_explainable
 
@@ -228,6 +229,7 @@ def export(
     Example: energate export flowers.zip --onnx flowers.onnx
     """
     is_model(model)
+    check_output(onnx, [model], "MODEL")
     from energate.export import export_onnx
 
     known = loaded(model, "cpu")

@@ -9,6 +9,7 @@ import typer
 
 from energate.cli._shell import Device, Model, OnError, Part, ended_by_terminate, loaded, output, plainly, progress, say
 from energate.errors import InputError
+from energate.files import check_output
 
 _GO_ON = "Nothing was written; what was there is as it was."
 _Pictures = Annotated[
@@ -79,6 +80,9 @@ def _box(text: str) -> tuple[int, int, int, int]:
 def _restore(model: Path, device: str, data: list[Path], out: Path, as_json: bool, **options: Any) -> None:
     from energate.views.restoring import restore_pictures
 
+    if out.suffix:  # a folder is looked at there
+        mask = options["hole"].file if "hole" in options else None
+        check_output(out, [*data, *([] if mask is None else [mask])])
     known = loaded(model, device)
     with ended_by_terminate(), progress(data[0].name) as tell:
         done = restore_pictures(known.table, data[0] if len(data) == 1 else data, out, tell=tell, **options)

@@ -186,9 +186,9 @@ def importance(
 
     Example: energate importance flowers.zip flowers.csv -o columns.png
     """
-    check_picture(picture)
     is_model(model)
     source = opened(data, part)
+    check_picture(picture, source.inputs)
     from energate.questions import importance as counts_of
     from energate.questions.telling import draw_important, important
 

@@ -8,7 +8,8 @@ import typer
 
 from energate.cli._shell import Data, Device, Json, Part, output, plainly, say, show, split, table
 from energate.cli.evaluate import figures
-from energate.cli.fit import keep_model
+from energate.cli.fit import card_of, keep_model
+from energate.files import check_output
 
 _SHOWN = 5  # of the trials
 
@@ -58,6 +59,7 @@ def search(
 
     path, found = model or Path(f"{data.stem}-model.zip"), list[Any]()
     check_path(path)
+    check_output(card_of(path), [data])
 
     def fit(estimator: Any, rows: Any, y: Any) -> Any:
         timeout = None if minutes is None else 60 * minutes

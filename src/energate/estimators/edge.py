@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from energate.errors import InputError
 from energate.estimators.progress import CallbackSupportMixin
 from energate.kernels import kind_of_products, scoring
+from energate.tables.room import check_room
 from energate.training import NOISE
 from energate.training.classes import LabelledRows
 from energate.units import CovarianceUnits, HiddenUnits, MeanUnits
@@ -335,6 +336,12 @@ def build_units(estimator: Any, n_models: int, width: int, auto: int, generator:
     if kind not in UNIT_KINDS:
         raise InputError(f"`units` must be one of {', '.join(UNIT_KINDS)}, or a function; got {kind!r}.")
     n_hidden, n_factors = default_size(estimator.n_hidden, auto), default_size(estimator.n_factors, auto)
+    per_model = (kind != "covariance") * width * n_hidden + (kind != "mean") * n_factors * (width + n_hidden)
+    check_room(
+        torch.get_default_dtype().itemsize * n_models * per_model,
+        f"{n_models:,} auto-encoders of {width:,} columns with {n_hidden:,} units each",
+        "Use units='trunk' or 'memory', smaller `n_hidden` and `n_factors`, or fewer columns.",
+    )
     groups: list[HiddenUnits] = []
     if kind != "covariance":
         groups.append(MeanUnits(n_models, width, n_hidden, estimator.activation, generator))

@@ -13,7 +13,7 @@ import numpy as np
 
 from energate.errors import InputError
 from energate.export._onnx import open_session, to_onnx
-from energate.files import written_whole
+from energate.files import check_output, written_whole
 from energate.views import describe, view_of
 from energate.views.graphs import Graph
 from energate.views.view import View
@@ -59,6 +59,7 @@ def export_onnx(model: Any, path: str | os.PathLike[str], *, double: bool = Fals
     target = Path(path)
     if target.suffix.lower() != ".onnx":
         raise InputError(f"An ONNX file must end in .onnx; got {target.name!r}.")
+    check_output(target)
     view = view_of(model)
     graph = view.graph()
     content = to_onnx(graph, describe(model), double, columns)

@@ -65,10 +65,15 @@ class Folder:
                     "mixed. Choose another --output, or remove that folder."
                 )
             return
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-            raise InputError(f"{self.path} is there already and is no folder of a job. Choose another --output.")
+        self.check()
         with written_whole(self.path / JOB) as file:
             file.write(_json(wanted))
+
+    def check(self) -> None:
+        """Refuse, before work begins, what is no place for parts: a file, or a folder of something else."""
+        is_job = (self.path / JOB).exists()
+        if self.path.exists() and not is_job and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise InputError(f"{self.path} is there already and is no folder of a job. Choose another --output.")
 
     def job(self) -> dict[str, Any]:
         """What ``job.json`` says."""

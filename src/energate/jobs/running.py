@@ -83,12 +83,13 @@ def apply_files(
     source = Path(model).absolute()
     where = "cuda" if gpus_per_worker else resolve_device(device).type
     question = Question(command, tuple(leave_out), base, prefix, dict(levels or {}))
+    folder = Folder(Path(output).absolute() if "://" not in str(output) else output, run=uuid.uuid4().hex[:12])
+    folder.check()
     addresses = find([data] if isinstance(data, str) else data)
     with ThreadPoolExecutor(8) as pool:
         inputs = tuple(pool.map(look, addresses))
     job = Job(read_about(source).sha256, question, inputs, part, on_error, where, task_rows)
     mine = of_shard(job.tasks, shard)
-    folder = Folder(Path(output).absolute() if "://" not in str(output) else output, run=uuid.uuid4().hex[:12])
     folder.take(job)
     done = folder.done(job, mine)
     n_there = len(done)

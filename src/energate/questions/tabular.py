@@ -11,7 +11,7 @@ import numpy as np
 from energate.errors import InputError
 from energate.estimators import EnergyClassifier
 from energate.estimators.imputer import EnergyImputer
-from energate.files import written_whole
+from energate.files import check_output, written_whole
 from energate.questions.auditing import LabelErrors, label_errors
 from energate.questions.drifting import Drift, drift
 from energate.tables import CategoryColumn, CodedRows, Columns, NumberColumn, classes_of, learn_columns
@@ -51,8 +51,7 @@ def impute_table(
     """
     target = Path(output)
     check_kind(target)
-    if target.exists() and target.samefile(path):
-        raise InputError(f"{target} is DATA itself, which is not overwritten. Choose another --output.")
+    check_output(target, [path] if fit_on is None else [path, fit_on])
     source = open_table(path, part)
     table, notes = source.read(), list[str]()
     if known is None:

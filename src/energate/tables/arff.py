@@ -17,7 +17,7 @@ _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _WORD = rf"""(?:{_QUOTED}|[^\s,{{}}'"]+)"""
 _ATTRIBUTE = re.compile(rf"@attribute\s+({_WORD})\s+(.+)", re.IGNORECASE)
 _VALUE = re.compile(rf"\s*({_WORD})\s*(,|$)")
-_ENTRY = re.compile(rf"\s*(\d+)\s+({_WORD})\s*(,|$)")
+_ENTRY = re.compile(rf"\s*(\d{{1,9}})\s+({_WORD})\s*(,|$)")
 
 #: a row: its line, the numbers of the attributes that it has, and their words; None is a missing value
 Row = tuple[int, Sequence[int], list[str | None]]

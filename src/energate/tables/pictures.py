@@ -95,6 +95,7 @@ class PictureSource(Source):
         if strange:
             raise InputError(f"Several files must be pictures, such as .png and .jpg; got {listed(strange)}.")
         super().__init__(given[0], [FILE, *([CLASS] if self._classes else []), PICTURE])
+        self.inputs = self.files
 
     def where(self, row: int) -> str:
         return self.name_of(row)

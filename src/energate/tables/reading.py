@@ -8,12 +8,14 @@ another file is not changed, and `energate.tables.columns` makes numbers of the 
 
 import atexit
 import gzip
+import lzma
 import math
 import os
 import re
 import shutil
 import sys
 import tempfile
+import tokenize
 import xml.etree.ElementTree as ET
 import zipfile
 import zlib
@@ -32,6 +34,7 @@ from numpy.typing import NDArray
 from energate.errors import InputError, require
 from energate.tables.arff import ArffFile, Attribute
 from energate.tables.columns import flags_of
+from energate.tables.room import TIMES, room, size_of, too_large
 from energate.tables.values import CellError, is_text, listed, numbers, words
 
 if TYPE_CHECKING:
@@ -54,7 +57,11 @@ PARTS = ("train", "valid", "test")  # of NPZ files
 PICTURES = ("images", "image")  # what arrays of pictures are called in NPZ files, beside X and x_train
 PICTURE = "image"  # the column of them
 MOST_CHANNELS = 4
-_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError, SyntaxError)
+_DAMAGE = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError, KeyError, SyntaxError),
+    *(OverflowError, MemoryError, tokenize.TokenError, RuntimeError),  # the last: passwords, methods nobody knows
+)
+MOST_COLUMNS = 2**20
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
@@ -76,6 +83,7 @@ class Source(ABC):
         index: Sequence[str] = (),
     ) -> None:
         self.path, self.names = path, names
+        self.inputs = [path]  # the files that are read
         self.notes = [] if notes is None else notes  # what was guessed of the file
         self.index = list(index)  # columns that number the rows
         self.decimal: str | None = None  # the mark before fractions, if the file lets one guess it
@@ -108,11 +116,22 @@ class Source(ABC):
         return [f"{self.path.name}: {note}" for note in self.notes]
 
     def read(self) -> Batch:
-        """All rows at once."""
-        parts = list(self.batches())
+        """All rows at once, if memory has room for them and for what is made of them."""
+        parts, size, most = list[Batch](), 0, room() / TIMES
+        for batch in self.batches():
+            parts.append(batch)
+            size += sum(map(size_of, batch.values()))
+            if size > most:
+                raise too_large(self.path.name, size, most)
         if not any(map(n_rows, parts)):
             raise InputError(f"{self.path.name} has no rows.")
         return joined(parts)
+
+
+def in_a_line(error: BaseException) -> str:
+    """What a library says of a file, which may be many lines, in one."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 300 else f"{text[:300]} ..."
 
 
 def joined(parts: Sequence[Batch]) -> Batch:
@@ -227,7 +246,7 @@ class ParquetSource(Source):
         try:
             self._file = parquet.ParquetFile(path if file is None else file, page_checksum_verification=True)
         except (pa.ArrowException, OSError) as error:
-            raise InputError(f"{path.name} must be a Parquet file; it cannot be read ({error}).") from error
+            raise InputError(f"{path.name} must be a Parquet file; it cannot be read ({in_a_line(error)}).") from error
         super().__init__(path, list(self._file.schema_arrow.names))
 
     def group_rows(self) -> list[int]:
@@ -244,7 +263,7 @@ class ParquetSource(Source):
             for batch in self._file.iter_batches(batch_size=self.batch_rows(), row_groups=self._row_groups):
                 yield {name: batch.column(i) for i, name in enumerate(self.names)}
         except (pa.ArrowException, OSError) as error:
-            raise InputError(f"{self.path.name} is damaged ({error}).") from error
+            raise InputError(f"{self.path.name} is damaged ({in_a_line(error)}).") from error
 
 
 # --- ARFF --------------------------------------------------------------------------------------------------------
@@ -293,6 +312,11 @@ class _Stored:
     dtype: np.dtype[Any]
     by_columns: bool
 
+    @property
+    def n_bytes(self) -> int:
+        """Of all its numbers."""
+        return self.dtype.itemsize * math.prod(self.shape)
+
 
 class NpzSource(Source):
     """An NPZ file: arrays with a row for each row of the table, side by side.
@@ -318,9 +342,11 @@ class NpzSource(Source):
             raise
         except _DAMAGE as error:
             raise InputError(
-                f"{path.name} must be an NPZ file of plain arrays; it cannot be read ({error})."
+                f"{path.name} must be an NPZ file of plain arrays; it cannot be read ({in_a_line(error)})."
             ) from error
         self._columns = {name: found for name, found in columns.items() if found}  # array -> its columns
+        if not self._columns:
+            raise InputError(f"{path.name} must have arrays of numbers or text, a row for each row; it has none.")
         self._arrays = {name: arrays[name] for name in self._columns}
         groups = {name: found for name, found in self._columns.items() if len(arrays[name].shape) == 2}
         self._n_cells = sum(math.prod(each.shape[1:]) for each in self._arrays.values())
@@ -345,8 +371,10 @@ class NpzSource(Source):
                         for name, block in rows.items()
                         for place, column in enumerate(self._columns[name])
                     }
+        except InputError:
+            raise
         except _DAMAGE as error:
-            raise InputError(f"{self.path.name} is damaged ({error}).") from error
+            raise InputError(f"{self.path.name} is damaged ({in_a_line(error)}).") from error
 
 
 class _Reader:
@@ -356,7 +384,7 @@ class _Reader:
         self.stored, self.whole, self.start = stored, None, 0
         self.file: IO[bytes] = stack.enter_context(archive.open(stored.member))
         if stored.by_columns:  # the first rows are all over the file
-            self.whole = np.lib.format.read_array(self.file, allow_pickle=False)
+            self.whole = _whole(self.file, stored)
         else:
             _read_header(self.file)
 
@@ -365,7 +393,8 @@ class _Reader:
         if self.whole is not None:
             return self.whole[self.start - n_rows : self.start]
         shape = (n_rows, *self.stored.shape[1:])
-        n_bytes = self.stored.dtype.itemsize * int(np.prod(shape))
+        n_bytes = self.stored.dtype.itemsize * math.prod(shape)
+        _check_room(n_bytes)
         data = self.file.read(n_bytes)
         if len(data) != n_bytes:
             raise EOFError("an array ends too soon")
@@ -379,7 +408,20 @@ def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
 def _look(archive: zipfile.ZipFile, member: str) -> _Stored:
     with archive.open(member) as file:
         shape, by_columns, dtype = _read_header(file)
-    return _Stored(member, shape, dtype, by_columns and len(shape) > 1)
+    stored = _Stored(member, shape, dtype, by_columns and len(shape) > 1)
+    if min(shape, default=0) < 0 or stored.n_bytes > archive.getinfo(member).file_size:
+        raise EOFError(f"{member} says that it has the shape {shape}, which its bytes are too few for")
+    return stored
+
+
+def _check_room(n_bytes: int) -> None:
+    if n_bytes > (most := room() / 2):
+        raise MemoryError(f"an array takes {n_bytes:,} bytes at once, and memory has room for {int(most):,}")
+
+
+def _whole(file: IO[bytes], stored: _Stored) -> NDArray[Any]:
+    _check_room(stored.n_bytes)
+    return np.lib.format.read_array(file, allow_pickle=False)
 
 
 def _of_part(stored: dict[str, _Stored], part: str, path: Path) -> dict[str, _Stored]:
@@ -424,10 +466,13 @@ def _n_rows(stored: dict[str, _Stored], path: Path) -> int:
 def _column_names(name: str, stored: _Stored, given: list[str] | None, path: Path) -> list[str]:
     if name == "X" and len(stored.shape) > 2:
         return [PICTURE]
-    if stored.dtype.kind not in "biufU" or len(stored.shape) > 2 or name in ("feature_names", "label_names"):
+    usable = stored.dtype.kind in "biufU" and stored.dtype.itemsize > 0
+    if not usable or len(stored.shape) > 2 or name in ("feature_names", "label_names"):
         return []
     if len(stored.shape) == 1:
         return [name]
+    if stored.shape[1] > MOST_COLUMNS:
+        raise InputError(f"{name} of {path.name} may have {MOST_COLUMNS:,} columns; it has {stored.shape[1]:,}.")
     names = given or [f"{'x' if name == 'X' else name}{i}" for i in range(stored.shape[1])]
     if len(names) != stored.shape[1]:
         raise InputError(
@@ -439,8 +484,9 @@ def _column_names(name: str, stored: _Stored, given: list[str] | None, path: Pat
 def _texts(archive: zipfile.ZipFile, name: str | None) -> list[str] | None:
     if name is None or f"{name}.npy" not in archive.namelist():
         return None
+    stored = _look(archive, f"{name}.npy")
     with archive.open(f"{name}.npy") as file:
-        return [str(each) for each in np.lib.format.read_array(file, allow_pickle=False)]
+        return [str(each) for each in np.atleast_1d(_whole(file, stored))]
 
 
 # --- whole files as arrays ---------------------------------------------------------------------------------------

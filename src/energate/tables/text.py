@@ -23,6 +23,7 @@ import numpy as np
 from energate.errors import InputError, require
 from energate.tables import reading
 from energate.tables.reading import Batch, Source
+from energate.tables.room import TIMES, room
 from energate.tables.values import listed
 
 #: files that are compressed, by their last suffix
@@ -41,6 +42,7 @@ _BOMS = {
 _LOOKED_AT = 2**26  # bytes in which an encoding is looked for
 _DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError, ValueError)
 _GUESSED_BY = 30  # lines
+_WHOLE = 2**29  # bytes of a JSON list
 
 
 def kind_of(path: Path) -> str:
@@ -105,7 +107,7 @@ class TextSource(Source):
         try:
             with opened(self.path) as file:
                 batches = reader.open_csv(
-                    file,
+                    _Lined(file),
                     read_options=reader.ReadOptions(
                         block_size=reading.BLOCK, column_names=self.names, encoding=encoding
                     ),
@@ -120,7 +122,7 @@ class TextSource(Source):
                     found = batch.slice(1) if first and len(batch) else batch
                     first = first and not len(batch)
                     yield {name: found.column(i) for i, name in enumerate(self.names)}
-        except (pa.ArrowException, UnicodeError, LookupError) as error:
+        except (pa.ArrowException, UnicodeError, LookupError, csv.Error) as error:
             raise self._explained(error) from error
 
     def _explained(self, error: Exception) -> InputError:
@@ -136,7 +138,7 @@ class TextSource(Source):
                         )
         except InputError as found:
             return found
-        return InputError(f"{self.path.name} cannot be read ({error}).")
+        return InputError(f"{self.path.name} cannot be read ({reading.in_a_line(error)}).")
 
     @contextlib.contextmanager
     def _lines(self) -> Iterator[Iterator[tuple[int, list[str]]]]:
@@ -161,6 +163,24 @@ def _limited(text: IO[str]) -> Iterator[str]:
         if len(line) == reading.BLOCK:
             raise csv.Error("a line is too long for a row")
         yield line
+
+
+class _Lined(io.RawIOBase):
+    """A file for pyarrow, which reads many blocks ahead: it ends where a line is too long."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file, self.since = file, 0  # bytes since the last line ended
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        data = self.file.read(size)
+        last = max(data.rfind(b"\n"), data.rfind(b"\r"))
+        self.since = self.since + len(data) if last < 0 else len(data) - 1 - last
+        if self.since > 2 * reading.BLOCK:
+            raise csv.Error("a line is too long for a row")
+        return data
 
 
 def _strict(encoding: str) -> str:
@@ -265,7 +285,7 @@ class JsonSource(Source):
     def batches(self) -> Iterator[Batch]:
         """Cells as they are: numbers, text, true and false, None where there is none."""
         rows = self._rows()
-        while block := [row for _, row in islice(rows, self.batch_rows())]:
+        while block := list(_some(rows, self.batch_rows())):
             yield {name: _objects([row.get(name) for row in block]) for name in self.names}
 
     def _rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -289,9 +309,26 @@ class JsonSource(Source):
 
     def _whole(self) -> Iterator[tuple[int, dict[str, Any]]]:
         with opened(self._path) as file:
-            content = _parsed(file.read(), self._path.name)
+            most = int(min(_WHOLE, room() / (2 * TIMES * TIMES)))
+            data = file.read(most + 1)
+            if len(data) > most:
+                raise InputError(
+                    f"{self._path.name} is one JSON list, which is read at once, and larger than {most:,} bytes. Write "
+                    "an object in each line: .jsonl."
+                )
+            content = _parsed(data, self._path.name)
         for number, row in enumerate(content, 1):
             yield number, _row(row, f"{self._path.name}, row {number}")
+
+
+def _some(rows: Iterator[tuple[int, dict[str, Any]]], most: int) -> Iterator[dict[str, Any]]:
+    """Rows, as many as make a batch: fewer if their text is long."""
+    n_letters = 0
+    for _, row in islice(rows, most):
+        yield row
+        n_letters += sum(len(cell) for cell in row.values() if isinstance(cell, str))
+        if n_letters > reading.BLOCK:
+            return
 
 
 def _parsed(data: bytes, where: str) -> Any:

@@ -59,7 +59,10 @@ def _words(values: Any) -> tuple[NDArray[np.int64], list[str | None]]:
         if pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
         if not _is_text(values.type):
-            return _coded(values.to_pylist())
+            try:
+                return _coded(values.to_pylist())
+            except (OverflowError, ValueError):  # dates that Python has no objects for
+                values = values.cast(pa.string())
         coded = pc.dictionary_encode(values, null_encoding="encode")
         indices = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         return _merged(indices, coded.dictionary.to_pylist())

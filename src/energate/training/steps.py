@@ -15,8 +15,11 @@ from torch.optim.adam import adam
 from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
+from energate.tables.room import check_room
+
 #: what torch's optimiser objects take where nothing else is asked for
 ADAM: dict[str, Any] = {"amsgrad": False, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "maximize": False}
+_SMALLER = "Fewer hidden units, factors, members or columns take less; so do units='trunk' and units='memory'."
 SGD: dict[str, Any] = {"dampening": 0.0, "nesterov": False, "maximize": False}
 
 
@@ -70,6 +73,9 @@ class Optimiser:
         self._step, n_means = OPTIMIZERS[name]
         self._decay, self._momentum = weight_decay, momentum
         tensors = list(tensors)
+        n_bytes = sum(tensor.nbytes for tensor in tensors if tensor.device.type == "cpu")
+        # The gradients, their means, and the best weights so far: told before minutes are spent.
+        check_room((n_means + 2) * n_bytes, f"Steps of {n_bytes:,} bytes of weights", _SMALLER)
         self._fused = all(tensor.device.type in ("cpu", "cuda") for tensor in tensors)
         self.traces = [self._trace(tensor, n_means) for tensor in tensors]
 

@@ -5,6 +5,9 @@ processes may share a study: each trial says whose it is, and while its process 
 """
 
 import contextlib
+import glob
+import hashlib
+import json
 import math
 import os
 import socket
@@ -110,8 +113,25 @@ def open_storage(optuna: Any, path: Path | None) -> Iterator[Any]:
             journal = optuna.storages.journal.JournalFileBackend(str(path))
             yield optuna.storages.JournalStorage(journal)
         return
-    if path.exists():
-        _check_tables(path)
+    if not path.exists() or not path.stat().st_size:
+        # The tables are made one by one: a search that is killed meanwhile must not leave some of them.
+        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        for rest in path.parent.glob(f".{glob.escape(path.name)}.*.part*"):
+            rest.unlink(missing_ok=True)
+        try:
+            with _connected(optuna, part):
+                pass
+            if not path.exists() or not path.stat().st_size:  # another process may have been quicker
+                part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+    _check_tables(path)
+    with undamaged(path), _connected(optuna, path) as storage:
+        yield storage
+
+
+@contextlib.contextmanager
+def _connected(optuna: Any, path: Path) -> Iterator[Any]:
     with _quiet(optuna):
         storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
     try:
@@ -128,12 +148,46 @@ def _check_journal(path: Path) -> None:
             raise InputError(f"`storage` {path} is no journal of optuna. Give another path.")
 
 
+_WAY_OUT = (
+    "Put a copy of it in its place; or see what `sqlite3 FILE .recover` saves; or give another path, and the search "
+    "begins anew."
+)
+
+
+def _damaged(path: Path | str, why: object) -> InputError:
+    return InputError(f"`storage` {path} is damaged ({' '.join(str(why).split())[:200]}). {_WAY_OUT}")
+
+
+@contextlib.contextmanager
+def undamaged(path: Path) -> Iterator[None]:
+    """Of errors of the database, and of what is in it, say which file it is, and what to do."""
+    import sqlalchemy.exc
+
+    try:
+        yield
+    except sqlalchemy.exc.OperationalError as error:
+        if "malformed" in str(error) or "no such" in str(error):
+            raise _damaged(path, error.orig) from error
+        raise InputError(
+            f"`storage` {path} cannot be used ({error.orig}). One process at a time, in a folder with room."
+        ) from error
+    except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error) as error:
+        raise _damaged(path, error) from error
+
+
 def _check_tables(path: Path) -> None:
     try:
         with contextlib.closing(sqlite3.connect(path)) as connection:
             tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            told = [row[0] for row in connection.execute("PRAGMA integrity_check(3)")]
+    except sqlite3.OperationalError as error:
+        raise InputError(f"`storage` {path} cannot be opened ({error}). One process at a time.") from error
     except sqlite3.DatabaseError as error:
+        if path.open("rb").read(16) == b"SQLite format 3\0":
+            raise _damaged(path, error) from error
         raise InputError(f"`storage` {path} is no SQLite file ({error}). Give another path.") from error
+    if told != ["ok"]:
+        raise _damaged(path, told[0])
     if OLD_TABLE in tables:
         raise InputError(
             f"`storage` {path} was written by the random search of an older energate, which this one cannot go on "
@@ -145,9 +199,20 @@ def _check_tables(path: Path) -> None:
 
 def stored_attributes(optuna: Any, storage: Any, study_name: str) -> dict[str, Any]:
     """What a study that is already in a storage says of itself; nothing for one that is not."""
-    with _quiet(optuna):
+    with _quiet(optuna), _readable(study_name):
         found = [study for study in optuna.get_all_study_summaries(storage) if study.study_name == study_name]
-    return dict(found[0].user_attrs) if found else {}
+        return dict(found[0].user_attrs) if found else {}
+
+
+@contextlib.contextmanager
+def _readable(study_name: str) -> Iterator[None]:
+    """What is in a study must be what was written there."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, AssertionError) as error:
+        raise _damaged("", f"the study {study_name!r} cannot be read: {type(error).__name__}: {error}") from error
 
 
 class Study:
@@ -159,7 +224,7 @@ class Study:
         self.lock = threading.Lock()
         self.seen: dict[int, tuple[Any, float]] = {}  # of others' trials: how often they beat, and since when
         states = optuna.trial.TrialState
-        with _quiet(optuna):
+        with _quiet(optuna), _readable(study_name):
             self.study = optuna.create_study(storage=storage, study_name=study_name, load_if_exists=True)
             trials, found = self.study.get_trials(deepcopy=False), self.study.user_attrs.get(KEY)
             if found is None and trials:
@@ -235,19 +300,16 @@ class Study:
     def finished(self) -> list[Trial]:
         """What was told, by number."""
         states = [self.optuna.trial.TrialState.COMPLETE]
-        return [
-            Trial(
-                trial.number,
-                self._config(trial),
-                trial.value,
-                about["seconds"],
-                "complete" if math.isfinite(trial.value) else "failed",
-                tuple(about["together"]),
-                about["error"],
-            )
-            for trial in self.study.get_trials(deepcopy=False, states=states)
-            for about in [trial.user_attrs[ABOUT]]
-        ]
+        with _readable(self.study.study_name):
+            return [self._told(trial) for trial in self.study.get_trials(deepcopy=False, states=states)]
+
+    def _told(self, trial: Any) -> Trial:
+        about = trial.user_attrs[ABOUT]
+        if about.get("sum", found := _sum(trial.params, trial.value)) != found:
+            raise ValueError(f"trial {trial.number} is not as it was written")
+        state = "complete" if math.isfinite(trial.value) else "failed"
+        together = tuple(about["together"])
+        return Trial(trial.number, self._config(trial), trial.value, about["seconds"], state, together, about["error"])
 
     def config(self, number: int) -> Config:
         """The configuration of a trial that was asked for."""
@@ -281,8 +343,13 @@ class Study:
                 asked = self.asked.pop(trial.number)
                 if self.study.get_trials(deepcopy=False)[trial.number].state.is_finished():
                     continue  # another process had given it up
-                asked.set_user_attr(ABOUT, about)
+                asked.set_user_attr(ABOUT, {**about, "sum": _sum(asked.params, trial.value)})
                 self.study.tell(asked, trial.value)
+
+
+def _sum(params: Config, value: float) -> str:
+    """Tells whether the parameters and the result of a trial are still those that were written."""
+    return hashlib.sha256(json.dumps([sorted(params.items()), float(value)]).encode()).hexdigest()[:16]
 
 
 def _check_same(found: Fingerprint, plan: Plan, study_name: str) -> None:

@@ -15,7 +15,7 @@ from energate.conformal import check_level, discovery_threshold
 from energate.errors import InputError
 from energate.estimators.bases import MOST
 from energate.estimators.edge import Array
-from energate.files import written_whole
+from energate.files import check_output, written_whole
 from energate.tables import (
     CellError,
     Columns,
@@ -271,16 +271,15 @@ def apply_table(
     known = model if isinstance(model, TableModel) else TableModel(model, columns)
     levels = {name: check_level(name, level) for name, level in (levels or {}).items()}
     question = Question(command, tuple(leave_out), base, prefix, levels)
-    if fdr is not None:
-        once = known.open(path, part, on_error, delimiter=delimiter, encoding=encoding)
-        question = replace(question, discovered=question.of(known).threshold(once, fdr))
-    asking = question.of(known)
     source = known.open(path, part, on_error, delimiter=delimiter, encoding=encoding)
     target = Path(output) if isinstance(output, str | os.PathLike) else None
     if target is not None:
         check_kind(target)
-        if target.exists() and target.samefile(source.path):
-            raise InputError(f"{target} is DATA itself, which is not overwritten. Choose another --output.")
+        check_output(target, source.inputs)
+    if fdr is not None:
+        once = known.open(path, part, on_error, delimiter=delimiter, encoding=encoding)
+        question = replace(question, discovered=question.of(known).threshold(once, fdr))
+    asking = question.of(known)
     kind = ".csv" if target is None else kind_of(target)
     done, new, unseen = 0, list[str](), dict[str, Counter[str]]()
     answers = asking.answers(source, kind)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from energate.errors import InputError
 from energate.estimators.edge import Array
-from energate.files import written_whole
+from energate.files import check_output, written_whole
 from energate.tables.columns import BRIGHTEST, ImageColumn
 from energate.tables.pictures import SUFFIXES, PictureSource, read_mask, read_picture, unknown_in, write_picture
 from energate.tables.reading import PICTURE, AnyPath, Batch, Source
@@ -91,6 +91,9 @@ def restore_pictures(
         raise InputError(f"{known.name} takes no pictures.")
     hidden = (hole or Hole()).of_all(column.shape[:2]) if command == "inpaint" else None
     source = known.open(path, part, on_error)
+    if Path(output).suffix.lower() in (".npz", *SUFFIXES):
+        masks = [] if hole is None or hole.file is None else [hole.file]
+        check_output(output, [*source.inputs, *masks])
     taken, done = known.match(source), 0
     with _sink(Path(output), source, column) as write:
         for batch, X, _ in known.rows(source, taken):
@@ -165,8 +168,6 @@ def _to_npz(target: Path, column: ImageColumn) -> Iterator[Write]:
 def _to_file(target: Path, source: Source, column: ImageColumn) -> Iterator[Write]:
     if target.suffix.lower() != ".png":
         raise InputError(f"Pictures are written as .png, which loses nothing; got {target.name!r}.")
-    if target.exists() and source.path.exists() and target.samefile(source.path):
-        raise InputError(f"{target} is DATA itself, which is not overwritten. Choose another --output.")
     if not isinstance(source, PictureSource) or len(source.files) != 1:
         raise InputError(f"Several pictures do not fit into the file {target.name!r}: name a folder, or an .npz file.")
     with written_whole(target) as file:

@@ -1,0 +1,231 @@
+"""Estimators as they come, on tables of sizes and numbers at the edge: a fit with finite answers, or a clear refusal.
+
+Every fit is a process of its own, with a limit of memory and a clock.  Then the same fit with one thread, two and
+three: are the answers the same bits?  And `predict` from eight threads at once beside one.  (The file is not called
+`numbers.py`: beside a script of this folder that would be the module `numbers` of Python.)
+
+    python benchmarks/chaos/fits.py [--only NAME ...] [--tables NAME ...] [--seconds 900] [--memory-gb 6]
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+RESULTS = Path(__file__).parents[1] / "results" / "chaos.jsonl"
+Array = NDArray[Any]
+N_AT_ONCE = 8
+
+
+def _rows(n_rows: int, n_columns: int, n_classes: int = 2) -> tuple[Array, Array]:
+    rng = np.random.default_rng(0)
+    y = np.arange(n_rows) % n_classes
+    centres = rng.normal(size=(n_classes, n_columns))
+    return centres[y] + 0.5 * rng.normal(size=(n_rows, n_columns)), y
+
+
+def _times(factor: Any) -> tuple[Array, Array]:
+    X, y = _rows(80, 4)
+    return X * factor, y
+
+
+def _constant() -> tuple[Array, Array]:
+    X, y = _rows(80, 4)
+    X[:, 1], X[:, 3] = 7.0, -1e30
+    return X, y
+
+
+#: rows and classes
+TABLES: dict[str, Callable[[], tuple[Array, Array]]] = {
+    "1,000 classes": lambda: _rows(3000, 10, 1000),
+    "50,000 columns": lambda: _rows(60, 50_000),
+    "1,000 classes of 1 row, 20,000 columns": lambda: _rows(1000, 20_000, 1000),
+    "one row a class": lambda: _rows(40, 4, 40),
+    "1e30": lambda: _times(1e30),
+    "1e-30": lambda: _times(1e-30),
+    "mixed scales": lambda: _times([1e30, 1e-30, 1.0, 1e12]),
+    "constant columns": _constant,
+}
+#: of these fits are as they come; of others, which are about numbers, training is short
+LARGE = list(TABLES)[:4]
+CLASSIFIERS = ("trunk", "memory", "mean", "covariance", "mean-covariance")
+SCORERS = ("memory", "mean", "covariance", "mean-covariance")
+ESTIMATORS = [
+    *(f"EnergyClassifier {units}" for units in CLASSIFIERS),
+    *(f"EnergyScorer {units}" for units in SCORERS),
+    "ImageEnergyClassifier",
+    *(f"PairScorer {relation}" for relation in ("conditional", "symmetric")),
+    "LabelMLP",
+    *(f"EnergyRefiner {relation}" for relation in ("yy", "xy")),
+    "EnergyImputer",
+]
+
+
+def build(name: str, **options: Any) -> Any:
+    """An estimator with its defaults."""
+    import energate
+    from energate.estimators.imputer import EnergyImputer
+
+    kind, _, first = name.partition(" ")
+    given: dict[str, Any] = {"random_state": 0, "device": "cpu", **options}
+    if kind == "EnergyRefiner":
+        return energate.EnergyRefiner(relation=first, **given)
+    found = EnergyImputer if kind == "EnergyImputer" else getattr(energate, kind)
+    return found(*([first] if first else []), **given)
+
+
+def fit(name: str, X: Array, y: Array, **options: Any) -> Any:
+    """Fitted to rows: classes as they are, as labels where there are several, or rows paired with themselves."""
+    kind = name.partition(" ")[0]
+    estimator = build(name, **options)
+    if kind in ("LabelMLP", "EnergyRefiner"):
+        most = min(int(y.max()) + 1, 1000)
+        return estimator.fit(X, (y[:, None] % most == np.arange(most)).astype(int))
+    if kind == "PairScorer":
+        return estimator.fit(X, X)
+    if kind == "EnergyImputer":
+        X = X.copy()
+        X[::7, 0] = np.nan
+    return estimator.fit(X, y) if kind.endswith("Classifier") else estimator.fit(X)
+
+
+def answers(name: str, fitted: Any, X: Array) -> Array:
+    """What a fitted estimator says of rows, as numbers."""
+    kind = name.partition(" ")[0]
+    if kind == "PairScorer":
+        return fitted.score_pairs(X, X)
+    if kind == "EnergyImputer":
+        holes = X.copy()
+        holes[:, 0] = np.nan
+        return fitted.transform(holes)
+    return fitted.score_samples(X) if kind == "EnergyScorer" else fitted.predict_proba(X)
+
+
+def work(name: str, table: str, options: dict[str, Any], n_threads: int, memory: int) -> dict[str, Any]:
+    """One fit in this process, and how it ends."""
+    import torch
+
+    from energate.errors import InputError
+
+    torch.set_num_threads(n_threads)
+    warnings.simplefilter("ignore")
+    X, y = TABLES[table]() if table in TABLES else _rows(*json.loads(table))
+    if memory:
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    began = time.monotonic()
+    try:
+        fitted = fit(name, X, y, **options)
+        took = time.monotonic() - began
+        found = answers(name, fitted, X[:1000])
+    except InputError as error:
+        return {"ended": "refused", "seconds": time.monotonic() - began, "message": str(error)}
+    except Exception as error:
+        said = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}" if str(error) else type(error).__name__
+        return {"ended": "BROKEN", "seconds": time.monotonic() - began, "message": said}
+    finite = bool(np.isfinite(found).all())
+    with ThreadPoolExecutor(N_AT_ONCE) as pool:
+        together = list(pool.map(lambda _: answers(name, fitted, X[:1000]), range(N_AT_ONCE)))
+    spread = float(np.abs(found).max()) or 1.0
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    apart = max(float(np.abs(each - found).max()) for each in together) / spread
+    return {
+        "ended": "fitted" if finite else "BROKEN",
+        "seconds": took,
+        "message": "" if finite else "answers are not finite",
+        "sha256": hashlib.sha256(np.ascontiguousarray(found).tobytes()).hexdigest(),
+        "apart": apart,
+        "cpu_seconds": round(used.ru_utime + used.ru_stime, 1),
+        "peak_mb": used.ru_maxrss // 1024,
+    }
+
+
+def in_a_process(
+    name: str, table: str, options: dict[str, Any], n_threads: int, seconds: float, memory: int
+) -> dict[str, Any]:
+    """The same in another process, which is ended when its time is over."""
+    command = [sys.executable, __file__, "--work", name, table, json.dumps(options), str(n_threads), str(memory)]
+    settings = {**os.environ, "OMP_NUM_THREADS": str(n_threads), "OMP_WAIT_POLICY": "PASSIVE"}
+    try:
+        done = subprocess.run(command, capture_output=True, env=settings, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        return {"ended": "BROKEN", "seconds": seconds, "message": "it takes longer"}
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        return {"ended": "BROKEN", "seconds": 0.0, "message": f"exit code {done.returncode}: {said}"}
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+#: enough numbers that torch's threads share them; of large work alone (see estimators/threads.py)
+SHARED = json.dumps([2000, 520, 3])
+LESS: dict[str, Any] = {"max_epochs": 3}
+
+
+def less_of(name: str) -> dict[str, Any]:
+    """Options that make a fit short."""
+    units = name.partition(" ")[2]
+    if name.startswith("EnergyRefiner"):
+        return {"max_epochs": 3, "cv": 2}
+    return {} if units == "memory" or name == "EnergyImputer" else LESS
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="*", default=ESTIMATORS)
+    parser.add_argument("--tables", nargs="*", default=list(TABLES))
+    parser.add_argument("--threads", type=int, nargs="*", default=[1, 2, 3])
+    parser.add_argument("--seconds", type=float, default=900.0, help="for one fit")
+    parser.add_argument("--memory-gb", type=float, default=6.0, help="for one fit")
+    parser.add_argument("--count", type=int, help="only so many of the fits, for a look")
+    parser.add_argument("--work", nargs=5, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.work:
+        name, table, given, n_threads, memory = options.work
+        print(json.dumps(work(name, table, json.loads(given), int(n_threads), int(memory))))
+        return
+    began, lines = time.monotonic(), list[dict[str, Any]]()
+    pairs = [(name, table) for table in options.tables for name in options.only][: options.count]
+    for name, table in pairs:
+        given = {} if table in LARGE else less_of(name)
+        found = in_a_process(name, table, given, 2, options.seconds, int(options.memory_gb * 2**30))
+        lines.append({"estimator": name, "table": table, **found})
+        print(f"{name} | {table} | {found['ended']} | {found['seconds']:.1f} s | {found['message']}", flush=True)
+    repeats = []
+    for name in options.only if options.threads and options.count is None else []:
+        runs = [in_a_process(name, SHARED, less_of(name), n, options.seconds, 0) for n in (1, *options.threads)]
+        same = [run.get("sha256") for run in runs]
+        repeats.append({"estimator": name, "again": same[0] == same[1], "threads": len(set(same)) == 1})
+        print(f"{name} | same bits again {repeats[-1]['again']}, other threads {repeats[-1]['threads']}", flush=True)
+        repeats[-1]["ended"] = [run["ended"] for run in runs]
+    apart = max([line["apart"] for line in lines if "apart" in line], default=0.0)
+    total = {
+        "subject": "fits",
+        "count": len(lines),
+        "ended": dict(Counter(line["ended"] for line in lines)),
+        "predict_at_once_apart": apart,
+        "fits": [{key: value for key, value in line.items() if key != "sha256"} for line in lines],
+        "repeats": repeats,
+        "threads": options.threads,
+        "seconds": round(time.monotonic() - began),
+    }
+    with RESULTS.open("a") as file:
+        file.write(json.dumps(total) + "\n")
+    if total["ended"].get("BROKEN"):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
