@@ -568,9 +568,12 @@ def test_bench_hands_its_options_over(experiments: StandIn) -> None:
     call(
         *("bench", "table2", "--profile", "full", "--data", "a,b", "--data", "c", "--system", "x", "--seeds", "2"),
         *("--results", "my results", "--source", "generate", "--device", "cpu", "--jobs", "3", "--limit", "1.5"),
+        *("--engine", "ray", "--address", "auto", "--gpus-per-worker", "0.5"),
     )
     defaults = {"profile": "quick", "data": None, "systems": None, "seeds": None, "results": Path("results")}
     given = {"profile": "full", "data": ["a", "b", "c"], "systems": ["x"], "seeds": 2, "results": Path("my results")}
+    defaults |= {"engine": None, "address": None, "gpus_per_worker": 0.0}
+    given |= {"engine": "ray", "address": "auto", "gpus_per_worker": 0.5}
     assert experiments.calls == [
         (("table1",), defaults | {"source": "auto", "device": "auto", "jobs": 1, "limit": None}),
         (("table2",), given | {"source": "generate", "device": "cpu", "jobs": 3, "limit": 1.5}),

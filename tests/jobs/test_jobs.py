@@ -1,6 +1,7 @@
 """Jobs over many files: the folder is the same whatever happened on the way, and bad input is one line."""
 
 import csv
+import errno
 import json
 import os
 import resource
@@ -214,6 +215,22 @@ def test_inputs_that_vanish_and_folders_that_cannot_be_written(
     with pytest.raises(InputError, match=r"There is no file '1\.parquet'"):
         apply_files(model, parts, tmp_path / "out", tell=vanish, **ASK)
     assert sorted(os.listdir(tmp_path / "out")) == ["job.json", *(f"part-0000{i}.parquet" for i in range(3))]
+
+
+def test_a_folder_that_became_read_only_is_one_line_and_leaves_nothing(
+    model: Path, parts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Path.open
+
+    def read_only(path: Path, mode: str = "r", *rest: Any, **options: Any) -> Any:
+        if path.name.startswith(".part-00001"):  # permissions say nothing to root
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return plain(path, mode, *rest, **options)
+
+    monkeypatch.setattr(Path, "open", read_only)
+    with pytest.raises(InputError, match=r"part-00001\.parquet cannot be written \(Read-only file system\)"):
+        apply_files(model, parts, tmp_path / "out", **ASK)
+    assert sorted(os.listdir(tmp_path / "out")) == ["job.json", "part-00000.parquet"]
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing(model: Path, parts: str, calm: Path, tmp_path: Path) -> None:

@@ -49,9 +49,9 @@ def joined(device: str) -> Iterator[None]:
 
         backend = _backend(device, local)
         store = next(iter(rendezvous("env://")))[0]
-        distributed.init_process_group(backend, store=store, rank=rank, world_size=size)
         if backend != "gloo":
             torch.cuda.set_device(local)
+        distributed.init_process_group(backend, store=store, rank=rank, world_size=size)
         yield
         distributed.destroy_process_group()
     except (InputError, KeyboardInterrupt) as error:
