@@ -38,6 +38,7 @@ from energate.errors import InputError, require
 from energate.estimators.bases import MissingBase
 from energate.estimators.cells import Cells
 from energate.estimators.edge import Gain, Scaler, resolve_device
+from energate.estimators.streamed import StreamMixin
 from energate.persistence import _store, pipelines
 from energate.persistence._moved import new_names, renamed
 from energate.persistence._store import BASE, CONFIG, WEIGHTS
@@ -61,8 +62,9 @@ def save(model: Any, path: str | os.PathLike[str], *, with_base: bool = False, c
 
     The base of an `EnergyRefiner` is saved if it is a `LabelMLP`.  Of another only the class is recorded, unless
     ``with_base`` is True: skops then writes it.  ``columns`` say how the rows of a table become what the model takes;
-    `read_columns` gives them back.  A Pipeline of scikit-learn may end in one of our estimators: a `TableEncoder`
-    before it is saved as JSON, steps of other packages as skops writes them, which `load` reads with ``trusted``.
+    a model that was fitted to a stream has its own, and `read_columns` gives them back.  A Pipeline of scikit-learn may
+    end in one of our estimators: a `TableEncoder` before it is saved as JSON, steps of other packages as skops writes
+    them, which `load` reads with ``trusted``.
     """
     steps, model = pipelines.split(model)
     entry, tensors = _pack(model)
@@ -92,6 +94,8 @@ def save(model: Any, path: str | os.PathLike[str], *, with_base: bool = False, c
         if foreign is not None:
             members[BASE] = foreign
             config["steps_file"] = seal(foreign)
+    elif columns is None and isinstance(model, StreamMixin):
+        columns = vars(model).get("columns_")
     if columns is not None:
         config["columns"] = view_of(model).suited(columns).to_json()
     config["sha256"] = checksum(config)
@@ -119,7 +123,7 @@ def load(
     for name, expected in seals(members[CONFIG], path).items():
         if seal(members[name]) != expected:
             raise InputError(f"{path!s} is damaged: {name} is not what was saved. Save or copy the model again.")
-    columns_of(config, path)
+    columns = columns_of(config, path)
     _check_unused(config, base, trusted, path)
     try:
         tensors = safetensors.torch.load(members[WEIGHTS])
@@ -159,6 +163,8 @@ def load(
         return model
 
     model = unpack(config, tensors, units)
+    if columns is not None and isinstance(model, StreamMixin):
+        model.columns_ = columns
     if "steps" not in config:
         return model
     kinds = ", ".join(str(each.get("class")) for each in config["steps"] if each.get("kind") == "foreign")

@@ -58,7 +58,8 @@ def _words(values: Any) -> tuple[NDArray[np.int64], list[str | None]]:
         values = _whole(values)
         if pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
-        if not _is_text(values.type):
+        whole = pa.types.is_integer(values.type) or pa.types.is_boolean(values.type)
+        if not _is_text(values.type) and not whole:
             return _coded(values.to_pylist())
         coded = pc.dictionary_encode(values, null_encoding="encode")
         indices = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
