@@ -56,6 +56,8 @@ __all__ = [*_HOME, "__version__"]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:
+    if name == "tables":  # `energate.tables.open`
+        return importlib.import_module("energate.tables")
     if name not in _HOME:
         raise AttributeError(f"module 'energate' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"energate.{_HOME[name]}"), name)

@@ -13,7 +13,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
-
 from typer.testing import CliRunner
 
 from energate import EnergyClassifier, EnergyScorer, TableEncoder, load, save

@@ -60,6 +60,9 @@ def test_every_command_of_the_page_runs(ray_here: Any, tmp_path: Path, monkeypat
     X = draw.normal(size=(200, 2))
     rows = pa.table({"x0": X[:, 0], "x1": X[:, 1], "kind": np.where(X.sum(1) > 0, "a", "b")})
     pq.write_table(rows, "train/0.parquet", row_group_size=50)
+    Path("labelled").mkdir()
+    rows = pa.table({"x0": X[:, 0], "x1": X[:, 1], "a": (X[:, 0] > 0).astype(int), "b": (X.sum(1) > 0).astype(int)})
+    pq.write_table(rows, "labelled/0.parquet", row_group_size=50)
     seen: dict[str, Any] = {}
     n_commands = 0
     for kind, text in BLOCKS:

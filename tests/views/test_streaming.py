@@ -1,5 +1,7 @@
 """More rows than memory: the same rows are held out, epochs go through all others, and accuracy is that of memory."""
 
+import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -9,35 +11,22 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from parts import N, labelled, table, written
 from typer.testing import CliRunner
 
 from energate import load
 from energate.cli import app
 from energate.errors import InputError
-from energate.tables import streams
-from energate.tables.streams import Refill, Sample, chances, open_tables
-from energate.views import streaming
-from energate.views.streaming import bytes_of, fit_stream, rows_in
-
-N = 3000
-
-
-def table() -> pa.Table:
-    draw = np.random.default_rng(0)
-    X, colour = draw.normal(size=(N, 3)), draw.choice(["red", "blue"], N)
-    score = X[:, 0] + (colour == "red") + 0.3 * draw.normal(size=N)
-    kind = np.where(score > 1, "a", np.where(score > 0, "b", "c"))
-    X[draw.random(X.shape) < 0.02] = np.nan
-    columns = {f"x{i}": pa.array(X[:, i], from_pandas=True) for i in range(3)}
-    return pa.table({"id": np.arange(N), **columns, "colour": colour, "kind": kind})
+from energate.tables import reading, streams
+from energate.tables.drawn import Refill, draw
+from energate.tables.streams import Sample, bytes_of, chances, open_tables, rows_in
+from energate.views.streaming import fit_stream
 
 
 @pytest.fixture
 def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(streams, "GROUP_ROWS", 100)
-    for file in range(3):
-        pq.write_table(table().slice(file * 1000, 1000), tmp_path / f"{file}.parquet", row_group_size=100)
-    return str(tmp_path / "*.parquet")
+    return written(table(), tmp_path)
 
 
 def test_chances_look_drawn_and_are_a_function_of_the_row() -> None:
@@ -74,7 +63,7 @@ def test_a_pass_goes_through_all_rows_once_and_through_none_held_out(parts: str)
         return ids[:, None], (ids % 2).astype(np.int64)
 
     places = np.arange(600) % 2
-    refill = Refill(stream, read, np.full((600, 1), -1.0), places, 4.0, seed=5)
+    refill = Refill(stream, read, np.full((600, 1), -1.0), places, 4.0)
     epochs = [refill(epoch) for epoch in range(4)]
     assert np.array_equal(refill(2), epochs[2]), "a function of the epoch"
     for found in epochs:
@@ -93,7 +82,7 @@ def test_a_pass_goes_through_all_rows_once_and_through_none_held_out(parts: str)
 def test_as_accurate_as_in_memory(units: str, parts: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = dict[int, Any]()
     for rows in (N, 1000):
-        monkeypatch.setattr(streaming, "rows_in", lambda *_, rows=rows: rows)
+        monkeypatch.setattr(streams, "rows_in", lambda *_, rows=rows: rows)
         epochs = 6 if rows == N else 12  # twice as many of half the rows
         found[rows] = fit_stream(parts, "kind", units=units, epochs=epochs)
     whole, streamed = found[N], found[1000]
@@ -115,11 +104,79 @@ def test_the_command_takes_patterns_and_a_limit(parts: str, tmp_path: Path) -> N
     for wrong, why in (
         (["--memory", "much"], "must be a number of bytes"),
         (["--refit"], "--refit is not for several files"),
-        (["--task", "anomaly"], "are for classes"),
+        (["--task", "anomaly"], "must have 2 values; 'kind' has 3"),
     ):
         ended = CliRunner().invoke(app, [*line, *wrong])
         assert ended.exit_code == 2
         assert why in ended.stderr
+
+
+def test_anomalies_and_labels_are_streamed_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "GROUP_ROWS", 100)
+    monkeypatch.setattr(streams, "rows_in", lambda *_: 700)
+    pattern = written(labelled(), tmp_path)
+    out = tmp_path / "m.zip"
+    line = ["fit", pattern, "--memory", "1GB", "--json", "--drop", "id"]
+    ended = CliRunner().invoke(
+        app, [*line, "--task", "anomaly", "--target", "la", "--drop", "lb,lc", "-o", str(out), "--contamination", "0.1"]
+    )
+    assert ended.exit_code == 0, ended.output
+    said = json.loads(ended.stdout)
+    assert said["columns"] == ["x0", "x1", "x2", "colour"]
+    assert said["rows"] == N
+    assert said["held_out"]["rows"] == N - said["trained_on"]
+    assert load(out).n_units_ < 700
+    labels = ["--targets-prefix", "l", "--relation", "xy", "--epochs", "2", "-o", str(out)]
+    ended = CliRunner().invoke(app, [*line, *labels])
+    assert ended.exit_code == 0, ended.output
+    said = json.loads(ended.stdout)
+    assert any(re.match(r"the base is fitted to \d+ rows", note) for note in said["notes"])
+    assert said["held_out"]["label_error"] < 25
+    assert load(out).model_.autoencoder.width == 3
+
+
+def test_which_rows_are_held_out_depends_on_the_files_alone(
+    parts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ids() -> list[Any]:
+        train, test = open_tables(given, "kind", keep=["id"]).split(0.2)
+        drawn = draw(train, "classify", coded=True, share=0.1)
+        assert drawn.held_out is not None
+        sample = test.sample(10_000).rows()["id"]
+        return [drawn.X[:, 0], drawn.held_out[0][:, 0], drawn.held_out[1], np.asarray(sample)]
+
+    monkeypatch.setattr(streams, "rows_in", lambda *_: 1000)
+    files = [tmp_path / f"{number}.parquet" for number in range(3)]
+    given: Any = parts
+    found = ids()
+    assert 500 < len(found[-1]) < 700
+    assert not set(found[0]) & (set(found[1]) | set(found[-1]))
+    given = files[::-1]
+    monkeypatch.setattr(streams, "GROUP_ROWS", 350)
+    monkeypatch.setattr(reading, "CELLS", 7 * 6)  # seven rows at once
+    for before, now in zip(found, ids(), strict=True):
+        np.testing.assert_array_equal(now, before)
+    (tmp_path / "moved").mkdir()
+    for path in files:
+        path.rename(tmp_path / "moved" / path.name)
+    given = tmp_path / "moved" / "*.parquet"
+    for before, now in zip(found, ids(), strict=True):
+        np.testing.assert_array_equal(now, before)
+
+
+def test_files_may_disagree_on_the_type_of_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = pa.table({"x": pa.array([1, 2, 3] * 20), "kind": ["a", "b", "a"] * 20})
+    pq.write_table(whole, tmp_path / "0.parquet")
+    pq.write_table(whole.set_column(0, "x", pa.array([1.5, None, 3.0] * 20)), tmp_path / "1.parquet")
+    pq.write_table(whole.set_column(1, "kind", pa.array(["a", "b", None] * 20)), tmp_path / "2.parquet")
+    found = draw(open_tables(tmp_path / "*.parquet", "kind"), "classify", coded=True, share=0.1)
+    assert found.X.shape == (160, 1)
+    assert any("20 rows without a value of 'kind' left out" in note for note in found.about.notes)
+    monkeypatch.setattr(streams, "rows_in", lambda *_: 50)
+    found = draw(open_tables(tmp_path / "*.parquet", "kind"), "classify", coded=True, share=0.1)
+    assert found.refill is not None
+    assert found.refill(0).shape == found.X.shape
+    assert found.times == pytest.approx((160 - len(found.held_out[1])) / len(found.X))
 
 
 def test_what_cannot_be_streamed_is_told(parts: str, tmp_path: Path) -> None:
@@ -127,6 +184,16 @@ def test_what_cannot_be_streamed_is_told(parts: str, tmp_path: Path) -> None:
         fit_stream(parts, "kind", units="memory")
     with pytest.raises(InputError, match="no column 'nothing'"):
         fit_stream(parts, "nothing")
+    with pytest.raises(InputError, match="no column 'nothing' that could be meant"):
+        fit_stream(parts, "kind", drop=["nothing"])
+    with pytest.raises(InputError, match="which column holds the classes"):
+        fit_stream(parts)
+    with pytest.raises(InputError, match="must be given once"):
+        open_tables([parts, tmp_path / "0.parquet"])
+    (tmp_path / "none").mkdir()
+    pq.write_table(table().slice(0, 0), tmp_path / "none" / "0.parquet")
+    with pytest.raises(InputError, match=r"0\.parquet must have rows to learn from; there are none"):
+        fit_stream(tmp_path / "none" / "*.parquet", "kind", test_fraction=0)
     pq.write_table(pa.table({"other": [1]}), tmp_path / "9.parquet")
     with pytest.raises(InputError, match=r"9\.parquet has others"):
         fit_stream(parts, "kind")

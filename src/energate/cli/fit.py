@@ -145,9 +145,7 @@ def fit(
     ] = None,
     memory: Annotated[
         str | None,
-        typer.Option(
-            metavar="SIZE", help="Of classify: take no more than this, as 1GB; DATA may be 'parts/*.parquet'."
-        ),
+        typer.Option(metavar="SIZE", help="Take no more than this, as 1GB; DATA may be 'parts/*.parquet'."),
     ] = None,
     checkpoint: Annotated[
         Path | None,
@@ -228,19 +226,28 @@ def fit(
         _show(fitted, data, path, refit)
 
 
-_STREAMED = {
-    *("target", "memory", "units", "drop", "keep", "categories", "part", "test_fraction", "epochs", "device"),
-    "random_state",
+#: options of a fit that streams do not have
+_WHOLE = {
+    "image",
+    "colour",
+    "on_error",
+    "delimiter",
+    "encoding",
+    "decimal",
+    "calibration",
+    "refit",
+    "cv",
+    "missing",
+    "index",
 }
 
 
 def _fit_streamed(data: Path, **how: Any) -> "FittedTable":
     """A fit to more rows than memory holds, or to several files; of options only those that it has may be given."""
-    from energate.views.streaming import MEMORY, fit_stream
+    from energate.tables.streams import MEMORY
+    from energate.views.streaming import fit_stream
 
-    if how.pop("task") not in (None, "classify") or how["target"] is None:
-        raise InputError("Several files, and --memory, are for classes: --target COL.")
-    for name in [name for name in how if name not in _STREAMED]:
+    for name in sorted(_WHOLE & how.keys()):
         if how.pop(name):
             raise InputError(f"--{name.replace('_', '-')} is not for several files, or for --memory. Leave it out.")
     return fit_stream(str(data), **{**how, "memory": how["memory"] or MEMORY})

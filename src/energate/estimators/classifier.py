@@ -29,10 +29,12 @@ from energate.estimators.kind import Round
 from energate.estimators.kinds import kind_of
 from energate.estimators.liking import LikingMixin, any_class, no_class_calibrated, not_calibrated
 from energate.estimators.progress import reporting, with_callbacks
+from energate.estimators.streamed import StreamMixin
 from energate.estimators.threads import threads_for
 from energate.kernels import computing
 from energate.memory import MemoryUnits
-from energate.tables.streams import StreamedRows
+from energate.tables import CodedRows, Stream
+from energate.tables.drawn import StreamedRows
 from energate.training import History
 from energate.training.classes import FINE_TUNE_SCALE, ClassEnergies, LabelledRows, Likeliest
 
@@ -70,6 +72,7 @@ class EnergyClassifier(
     CellsMixin,
     ClassifierMixin,  # type: ignore[misc]
     LikingMixin,
+    StreamMixin,
     Estimator,
 ):
     """A generative classifier: every class has an auto-encoder with an exact energy, and the best-liked class wins.
@@ -144,6 +147,8 @@ class EnergyClassifier(
     calibration_energies_, calibration_log_p_ : of the rows given to `conformalize`: sorted `score_samples`, and
         log-probabilities of their classes, by class; empty before.
     n_rounds_ : calls of `partial_fit`.
+    columns_, streamed_ : of a fit to a stream: what becomes of the columns of its files, `energate.tables.Columns`, and
+        what was found in them.
     history_ : `energate.training.History` of the stages ``"pretrain"``, where there is one, and
         ``"fine-tune"``; empty for a memory.
     """
@@ -200,15 +205,32 @@ class EnergyClassifier(
 
     @with_callbacks
     def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, X_valid: Any = None, y_valid: Any = None
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, X_valid: Any = None, y_valid: Any = None
     ) -> "EnergyClassifier":
         """Train the energies of the classes, and calibrate them.
 
-        ``X_valid`` and ``y_valid`` are rows to choose epochs and to calibrate on, in place of held-out ones.
+        ``X_valid`` and ``y_valid`` are rows to choose epochs and to calibrate on, in place of held-out ones.  ``X`` may
+        be a stream that knows its ``target``, `energate.tables.open`, of more rows than memory holds; no ``y`` then.
         """
+        if isinstance(X, Stream):
+            X, y, X_valid, y_valid = self._of_stream(X, y, sample_weight, X_valid)
+        else:
+            self._forget_stream()
         prepared = self._prepare(X, y, sample_weight, X_valid, y_valid, kind_of(self.units).least_valid)
         self._train(self._streamed(X, prepared[0]), *prepared[1:])
         return self
+
+    def _of_stream(self, stream: Stream, y: Any, sample_weight: Any, X_valid: Any) -> tuple[Any, Any, Any, Any]:
+        """Rows of a stream and their classes; the same to stop early on, unless memory holds all rows."""
+        if kind_of(self.units).remembers:
+            kinds = ", ".join(("trunk", *edge.UNIT_KINDS))
+            raise InputError(f"More rows than memory can train {kinds}; got units={self.units!r}.")
+        share = self.validation_fraction if self.early_stopping else 0.0
+        beside = {"y": y, "sample_weight": sample_weight, "X_valid": X_valid}
+        drawn = self._draw(stream, "classify", share, coded=True, **beside)
+        if drawn.held_out is None:
+            return drawn.rows, drawn.y, None, None
+        return drawn.rows, drawn.y, CodedRows(drawn.held_out[0], drawn.columns), drawn.held_out[1]
 
     def _streamed(self, X: Any, train: LabelledRows) -> LabelledRows:
         """The rows to train on, with the way to others where ``X`` are some of more."""

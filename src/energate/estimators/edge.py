@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from energate.errors import InputError
 from energate.estimators.progress import CallbackSupportMixin
+from energate.estimators.streamed import as_learned
 from energate.kernels import kind_of_products, scoring
 from energate.tables.room import check_room
 from energate.training import NOISE
@@ -86,7 +87,7 @@ class Estimator(CallbackSupportMixin, FittedMixin, BaseEstimator):  # type: igno
     def _checked(self, X: Any) -> Array:
         """Rows to score, of as many columns as `fit` saw."""
         check_is_fitted(self)
-        return validate_data(self, X, dtype=np.float64, reset=False)
+        return validate_data(self, as_learned(self, X), dtype=np.float64, reset=False)
 
 
 class LabelsMixin(ClassifierMixin):  # type: ignore[misc]

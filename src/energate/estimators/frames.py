@@ -12,6 +12,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from energate.errors import InputError
 from energate.estimators.cells import Cells, Flags
 from energate.estimators.edge import Array, Scaler
+from energate.estimators.streamed import as_learned
 from energate.tables import CellError, CodedRows
 from energate.tables.values import (
     categories_of,
@@ -79,6 +80,7 @@ def read_rows(estimator: Any, X: Any) -> Array:
 def _checked(estimator: Any, X: Any, y: Any) -> tuple[Array, Any]:
     """Rows, read as the columns that `fit` found want it, and y; None reads the rows alone."""
     cells: Cells = estimator.cells_
+    X = as_learned(estimator, X)
     if isinstance(X, CodedRows):
         known = vars(estimator).get("feature_names_in_", ())
         if list(known) != (names := X.columns.feature_names):

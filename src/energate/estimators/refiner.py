@@ -1,6 +1,6 @@
 """`EnergyRefiner`: any multi-label classifier, and an energy that knows which labels go together (GAES_XY, GAES_Y2)."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Real
 from typing import Any, Self
 
@@ -11,17 +11,21 @@ from scipy.sparse import issparse
 from scipy.special import expit
 from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
 
 from energate.errors import InputError
 from energate.estimators import edge
-from energate.estimators.bases import all_scores, calibrated, fit_with_unseen_scores, label_scores, varying
+from energate.estimators.bases import all_scores, calibrated, fit_base, fit_with_unseen_scores, label_scores, varying
 from energate.estimators.edge import SCALINGS, Array, Estimator, Gain, LabelsMixin
 from energate.estimators.liking import PairedMixin, not_calibrated
 from energate.estimators.mlp import LabelMLP
 from energate.estimators.progress import Reporter, reporting, with_callbacks
+from energate.estimators.streamed import StreamMixin, as_learned
 from energate.estimators.threads import threads_for
 from energate.kernels import computing
 from energate.measures import log_loss, standard_error
+from energate.tables import Stream
+from energate.tables.drawn import Drawn
 from energate.training import History
 from energate.training.labels import (
     LABEL_RELATIONS,
@@ -49,7 +53,7 @@ class Refined:
 
 
 @dataclass(eq=False, repr=False)
-class EnergyRefiner(LabelsMixin, PairedMixin, Estimator):
+class EnergyRefiner(LabelsMixin, PairedMixin, StreamMixin, Estimator):
     """A multi-label classifier: a base's predictions, refined by the energy of the label vectors.
 
     Parameters
@@ -82,6 +86,8 @@ class EnergyRefiner(LabelsMixin, PairedMixin, Estimator):
     verdict_ : what came out, in a sentence.
     n_sets_ : different label vectors in the rows trained on.
     model_ : the `energate.training.labels.SetModel`, or the `energate.Autoencoder`.
+    columns_, streamed_ : of a fit to a stream: what becomes of the columns of its files, `energate.tables.Columns`, and
+        what was found in them.
     classes_, n_features_in_, feature_names_in_ : as in scikit-learn.
     """
 
@@ -112,18 +118,33 @@ class EnergyRefiner(LabelsMixin, PairedMixin, Estimator):
     # --- fitting -----------------------------------------------------------------------------------
 
     @with_callbacks
-    def fit(self, X: Any, Y: Any) -> Self:
-        """Fit the base, and on what it says of rows that it has not seen, the energy of the label vectors."""
+    def fit(self, X: Any, Y: Any = None) -> Self:
+        """Fit the base, and on what it says of rows that it has not seen, the energy of the label vectors.
+
+        ``X`` may be a stream that knows its ``targets``, `energate.tables.open`, of more rows than memory holds; no
+        ``Y`` then.  The base is fitted to half of the rows that memory holds, and the energy is trained on all others,
+        which the base has not seen; a base that was fitted elsewhere (``prefit``) leaves all rows to the energy.
+        """
         self._check_parameters()
+        drawn = None
+        if isinstance(X, Stream):
+            drawn = self._draw(X, "multilabel", self.validation_fraction, apart=not self.prefit, Y=Y)
+            X, Y = drawn.X, drawn.y
+        else:
+            self._forget_stream()
         Y = Y.toarray() if issparse(Y) else Y
         X, Y = validate_data(self, X, Y, dtype=np.float64, multi_output=True)
         self.__dict__.pop("verdict_", None)  # it comes last: not fitted until then
         Y = self._encode(Y)
+        streamed = drawn is not None and drawn.refill is not None
         n_folds = min(self.cv, len(X))
-        n_tasks = (0 if self.prefit else n_folds) + self.max_epochs
+        n_tasks = (0 if self.prefit or streamed else n_folds) + self.max_epochs
         products = computing(self.precision, edge.resolve_device(self.device))
         with threads_for(X.size), products, reporting(self, n_tasks, X, Y) as report:
-            self._learn(X, Y, n_folds, report)
+            if drawn is None or drawn.refill is None:
+                self._learn(X, Y, n_folds, report)
+            else:
+                self._learn_streamed(X, Y, drawn, report)
         return self
 
     def _learn(self, X: Array, Y: Array, n_folds: int, report: Reporter) -> None:
@@ -133,11 +154,10 @@ class EnergyRefiner(LabelsMixin, PairedMixin, Estimator):
             report.tell("base fold", f"[base] fold {fold}/{n_folds}")
 
         if self.prefit:
-            self.base_ = self.base
-            self.varying_, self.constant_ = np.ones(Y.shape[1], dtype=np.bool_), Y[0]
+            self._take_base(Y)
             scores = self._scores(X)
         else:
-            base = LabelMLP(device=self.device, random_state=seed) if self.base is None else self.base
+            base = self._base(seed)
             self.base_, scores = fit_with_unseen_scores(base, X, Y, n_folds, seed, said)
             self.varying_, self.constant_ = varying(Y), Y[0]
         self.slope_, self.offset_ = calibrated(scores, Y)
@@ -148,6 +168,44 @@ class EnergyRefiner(LabelsMixin, PairedMixin, Estimator):
         train, valid = (rows.take(torch.as_tensor(part)) for part in (order[n_valid:], order[:n_valid]))
         if len(train.t) == 0:
             raise InputError(f"`X` must have at least 2 rows; got {len(X)}.")
+        self._train(train, valid, seed, report)
+
+    def _base(self, seed: int) -> Any:
+        return LabelMLP(device=self.device, random_state=seed) if self.base is None else self.base
+
+    def _take_base(self, Y: Array) -> None:
+        """Take a base that was fitted elsewhere."""
+        self.base_ = self.base
+        self.varying_, self.constant_ = np.ones(Y.shape[1], dtype=np.bool_), Y[0]
+
+    def _learn_streamed(self, X: Array, Y: Array, drawn: Drawn, report: Reporter) -> None:
+        """The same of a stream: the base has not seen the rows that the energy is trained on, which change."""
+        assert drawn.held_out is not None
+        assert drawn.refill is not None
+        seed, others = edge.draw_seed(self.random_state), drawn.refill
+        if drawn.apart is None:
+            self._take_base(Y)
+        else:
+            X_base, Y_base = drawn.apart
+            self.base_ = fit_base(self._base(seed), X_base, Y_base)
+            self.varying_, self.constant_ = varying(Y_base), Y_base[0]
+            note = f"the base is fitted to {len(X_base):,} rows, which memory holds, and the energy to all others."
+            self.streamed_ = replace(self.streamed_, notes=(*self.streamed_.notes, note))
+        scores = self._scores(X)
+        self.slope_, self.offset_ = calibrated(scores, Y)
+        self.scaler_ = SCALINGS["standard"](X, np.ones(len(X)))
+
+        def refill(epoch: int) -> tuple[Tensor, Tensor]:
+            X = others(epoch)
+            found = self._label_rows(self._scores(X), X)
+            return found.t, found.x
+
+        X_valid, Y_valid = drawn.held_out
+        valid = self._label_rows(self._scores(X_valid), X_valid, Y_valid)
+        self._train(replace(self._label_rows(scores, X, Y), refill=refill), valid, seed, report)
+
+    def _train(self, train: LabelRows, valid: LabelRows, seed: int, report: Reporter) -> None:
+        """Train the energy, and choose how much to refine."""
         training = LabelTraining(self.max_epochs, self.learning_rate, self.weight_decay, self.batch_size, seed, report)
         sets = LabelSets.of(train.Y)
         self.n_sets_ = len(sets.Y)
@@ -330,6 +388,7 @@ class EnergyRefiner(LabelsMixin, PairedMixin, Estimator):
             rows = self._rows_of_labels(X)
         else:
             Y = Y.toarray() if issparse(Y) else Y
+            X = as_learned(self, X)
             X, Y = validate_data(self, X, Y, dtype=np.float64, multi_output=True, reset=False)
             Y = self._known_labels(Y)
             rows = self._label_rows(self._scores(X), X, Y)

@@ -22,10 +22,14 @@ from energate.estimators.edge import DISTANCE_SCALINGS, SCALINGS, Array, Estimat
 from energate.estimators.frames import FROM_DTYPE, CellsMixin
 from energate.estimators.liking import HeldOutMixin, not_calibrated
 from energate.estimators.progress import reporting, with_callbacks
+from energate.estimators.streamed import StreamMixin
 from energate.estimators.threads import threads_for
 from energate.kernels import computing
 from energate.memory import MemoryUnits
+from energate.tables import Stream
+from energate.tables.drawn import Drawn
 from energate.training import History, Stage, corrupt, drawn, row_batches
+from energate.training.loop import refilled
 from energate.training.memory import blank, draw_asked, gather, remember
 
 MEMORY = "memory"
@@ -62,6 +66,7 @@ class EnergyScorer(
     OutlierMixin,  # type: ignore[misc]
     HeldOutMixin,
     CellsMixin,
+    StreamMixin,
     Estimator,
 ):
     """Scores rows by how much one auto-encoder likes them, and tells outliers from normal rows.
@@ -76,7 +81,8 @@ class EnergyScorer(
         ``"mean"``, ``"covariance"`` or ``"mean-covariance"`` (both kinds): a denoising auto-encoder is trained.  Or a
         function from the number of models, which is 1, the number of columns and a `torch.Generator` to hidden units,
         which are trained.
-    max_units : of a memory; of more rows, so many centres with counts are remembered.
+    max_units : of a memory; of more rows, so many centres with counts are remembered.  Those of a stream are of a
+        uniform sample of its rows, as many as memory holds; others set the threshold, and p-values are taken by them.
     column_weight : how much the energy of the columns counts in a memory beside that of whole rows: each of them alone,
         and, half as much, a Gaussian of all.  Columns are in robust units and softly limited, and the tenth of the rows
         furthest from the medians (or the share ``contamination``, where that is more) has no part in it.  It finds what
@@ -120,6 +126,8 @@ class EnergyScorer(
     offset_ : the energy below which a row is an outlier.
     liking_ : sorted energies of the rows that were held out, or left out in turn, or else of all rows.
     calibration_energies_ : sorted energies of the rows given to `conformalize`; empty before.
+    columns_, streamed_ : of a fit to a stream: what becomes of the columns of its files, `energate.tables.Columns`, and
+        what was found in them.
     history_ : `energate.training.History`; empty for a memory.
     n_units_ : the rows or centres of a memory; None for trained units.
     soft_columns_ : whether the columns of a memory are softly limited; not in models that older versions saved.
@@ -162,26 +170,49 @@ class EnergyScorer(
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> "EnergyScorer":  # noqa: ARG002
-        """Remember the rows, or train the auto-encoder to restore them from noisy copies; set the threshold; no y."""
+        """Remember the rows, or train the auto-encoder to restore them from noisy copies; set the threshold; no y.
+
+        ``X`` may be a stream, `energate.tables.open`, of more rows than memory holds.
+        """
         self._check_parameters()
+        if isinstance(X, Stream):
+            share = self.validation_fraction if self._holds_out else 0.0
+            some = self._draw(X, "anomaly", share, coded=True)
+            return self._learn(some.rows, some)
+        self._forget_stream()
+        return self._learn(X)
+
+    @property
+    def _holds_out(self) -> bool:
+        """Whether rows of a stream are held out: a memory does not use most of them anyway."""
+        return self.units == MEMORY or self.early_stopping
+
+    def _learn(self, X: Any, some: Drawn | None = None) -> "EnergyScorer":
+        """All of the fit, to rows that may be ``some`` of a stream's."""
         X, _ = self._read(X, None, reset=True)
         if len(X) < 2:
             raise InputError("`X` has 1 sample (row), while a minimum of 2 is required. Give `fit` more rows.")
         self.__dict__.pop("offset_", None)  # it comes last: not fitted until then
-        seed = edge.draw_seed(self.random_state)
+        seed, device = edge.draw_seed(self.random_state), edge.resolve_device(self.device)
+        apart = None if some is None or some.held_out is None else self.cells_.expand(some.held_out[0])  # (n, D)
         if self.units == MEMORY:
             self.scaler_ = DISTANCE_SCALINGS[self.scaling](X, np.ones(len(X)))
-            rows = torch.as_tensor(self.scaler_(X)).to(edge.resolve_device(self.device))
-            return self._remember(rows, torch.ones_like(rows[:, 0]), seed)
+            rows = torch.as_tensor(self.scaler_(X)).to(device)
+            return self._remember(rows, torch.ones_like(rows[:, 0]), seed, apart)
         self.n_units_: int | None = None
         self.soft_columns_ = False
         self.scaler_ = SCALINGS[self.scaling](X, np.ones(len(X)))
-        self.model_ = self._build(torch.Generator().manual_seed(seed)).to(edge.resolve_device(self.device))
-        train, held_out = edge.hold_out(self, len(X), seed)
+        self.model_ = self._build(torch.Generator().manual_seed(seed)).to(device)
+        others = None if apart is None else torch.as_tensor(self.scaler_(apart)).to(self.model_.a)
         rows = torch.as_tensor(self.scaler_(X)).to(self.model_.a)
-        self.history_: History = self._train(rows[train], None if held_out is None else rows[held_out], seed)
+        held_out = None
+        if some is None or some.refill is None:
+            train, held_out = edge.hold_out(self, len(X), seed)
+            rows, others = rows[train], None if held_out is None else rows[held_out]
+        self.history_: History = self._train(rows, others, seed, some)
         seen = self._of_seen(X, self._energy)
         unseen = seen if held_out is None else seen[held_out]
+        unseen = unseen if apart is None else self._of_seen(apart, self._energy)
         self._hold(unseen)
         # Training rows are liked more than fresh ones, and those held out are few.
         self.offset_ = self._threshold([seen, unseen], unseen, lambda: (seen, np.ones(len(seen))))
@@ -210,8 +241,11 @@ class EnergyScorer(
             edge.draw_seed(self.random_state),
         )
 
-    def _remember(self, rows: Tensor, weight: Tensor, seed: int) -> "EnergyScorer":
-        """Make a memory of scaled rows (N, D) that count as ``weight`` (N,) says, and set the threshold."""
+    def _remember(self, rows: Tensor, weight: Tensor, seed: int, held_out: Array | None = None) -> "EnergyScorer":
+        """Make a memory of scaled rows (N, D) that count as ``weight`` (N,) says, and set the threshold.
+
+        On rows ``held_out`` (n, D), not scaled, or else on those that are left out in turn.
+        """
         generator = torch.Generator().manual_seed(seed)
         if not float(rows.abs().max()) < (furthest := edge.furthest(rows.dtype)):
             raise InputError(
@@ -225,7 +259,7 @@ class EnergyScorer(
             report.tell("remember", f"[remember] {len(rows)} rows as {len(gathered.W)} units")
         self.model_, self.n_units_, self.history_ = found.model, len(gathered.W), History()
         self.soft_columns_ = bool(self._column_weight())
-        unseen = found.left_out.cpu().numpy()
+        unseen = found.left_out.cpu().numpy() if held_out is None else self._of_seen(held_out, self._energy)
         self._hold(unseen)
 
         def seen() -> tuple[Array, Array]:
@@ -281,7 +315,7 @@ class EnergyScorer(
             return blank(self.cells_.width, self.n_units_, bool(self._column_weight()), self.soft_columns_)
         return self._build(torch.Generator())
 
-    def _train(self, train: Tensor, valid: Tensor | None, seed: int) -> History:
+    def _train(self, train: Tensor, valid: Tensor | None, seed: int, some: Drawn | None = None) -> History:
         sigmoid = self.model_.visible.name == "sigmoid"
         far = 0.0 if sigmoid else FAR * max(float(train.std(0).max()), self.noise_level)
 
@@ -297,7 +331,11 @@ class EnergyScorer(
             weight = torch.where(is_far, 1 / (1 + FAR * size), 1.0)
             return v, None, torch.where(is_far, v + size * away, seen), weight[:, 0]
 
-        return train_denoising(self, noisy, train, valid, seed, WANTED_STEPS, "cosine")
+        if some is None or some.refill is None:
+            return train_denoising(self, noisy, train, valid, seed, WANTED_STEPS, "cosine")
+        refill = some.refill
+        others = Others(some.times, lambda epoch: torch.as_tensor(self._scaled(refill(epoch))))
+        return train_denoising(self, noisy, train, valid, seed, WANTED_STEPS, "cosine", others)
 
     def _threshold(self, usual: list[Array], unseen: Array, seen: Callable[[], tuple[Array, Array]]) -> float:
         """The energy below which rows are outliers.
@@ -416,6 +454,14 @@ def _three_deviations_below(energies: Array) -> float:
     return float(median - 3 * (1.4826 * (median - quartile) or 1.2533 * np.abs(energies - median).mean()))
 
 
+@dataclass(frozen=True)
+class Others:
+    """Rows that memory does not hold, ``times`` as many in all: ``refill(epoch)`` gives as many as it does."""
+
+    times: float
+    refill: Callable[[int], Tensor]
+
+
 def train_denoising(
     estimator: Any,
     noisy: Callable[[Tensor, torch.Generator], Denoised],
@@ -424,10 +470,12 @@ def train_denoising(
     seed: int,
     wanted: tuple[int, int],
     schedule: str = "constant",
+    others: Others | None = None,
 ) -> History:
     """Train ``estimator.model_`` to restore rows from ``noisy`` copies, as the estimator's parameters say.
 
-    ``wanted`` steps are taken by ``max_epochs="auto"``, in so many epochs at most.
+    ``wanted`` steps are taken by ``max_epochs="auto"``, in so many epochs at most.  Where there are ``others``, every
+    epoch is of other rows.
     """
     model, validate = estimator.model_, None
     draws = torch.Generator(train.device).manual_seed(seed)
@@ -445,9 +493,13 @@ def train_denoising(
 
     n_steps = math.ceil(len(train) / max(1, estimator.batch_size))
     epochs = edge.auto_epochs(estimator.max_epochs, n_steps, wanted[0], 40, wanted[1])
+    if others is not None and estimator.max_epochs == "auto":  # as many passes through all rows
+        epochs = math.ceil(others.times * epochs)
     rates, patience = (estimator.learning_rate, estimator.weight_decay), estimator.n_iter_no_change
     stage = Stage("denoise", epochs, *rates, schedule=schedule, patience=patience)
     batches = row_batches(len(train), estimator.batch_size, seed, train.device)
+    if others is not None:
+        batches = refilled(train, others.refill, batches)
     products = computing(estimator.precision, train.device)
     with threads_for(train.numel()), products, reporting(estimator, epochs, train) as report:
         history = stage.run(loss, model.parameters(), batches, validate, report, [draws], by_rows=True)

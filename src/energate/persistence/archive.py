@@ -38,6 +38,7 @@ from energate.errors import InputError, require
 from energate.estimators.bases import MissingBase
 from energate.estimators.cells import Cells
 from energate.estimators.edge import Gain, Scaler, resolve_device
+from energate.estimators.streamed import StreamMixin
 from energate.persistence import _store, imputers, pipelines
 from energate.persistence._moved import new_names, renamed
 from energate.persistence._store import BASE, CONFIG, WEIGHTS
@@ -63,8 +64,9 @@ def save(model: Any, path: str | os.PathLike[str], *, with_base: bool = False, c
 
     The base of an `EnergyRefiner` is saved if it is a `LabelMLP`.  Of another only the class is recorded, unless
     ``with_base`` is True: skops then writes it.  ``columns`` say how the rows of a table become what the model takes;
-    `read_columns` gives them back.  A Pipeline of scikit-learn may end in one of our estimators: a `TableEncoder`
-    before it is saved as JSON, steps of other packages as skops writes them, which `load` reads with ``trusted``.
+    a model that was fitted to a stream has its own, and `read_columns` gives them back.  A Pipeline of scikit-learn may
+    end in one of our estimators: a `TableEncoder` before it is saved as JSON, steps of other packages as skops writes
+    them, which `load` reads with ``trusted``.
     """
     steps, model = pipelines.split(model)
     imputer, model = imputers.split(model)
@@ -95,6 +97,8 @@ def save(model: Any, path: str | os.PathLike[str], *, with_base: bool = False, c
         if foreign is not None:
             members[BASE] = foreign
             config["steps_file"] = seal(foreign)
+    elif columns is None and isinstance(model, StreamMixin):
+        columns = vars(model).get("columns_")
     if imputer is not None:
         config["imputer"] = imputers.pack(imputer, _parameter, encode)
     if columns is not None:
@@ -125,7 +129,7 @@ def load(
     for name, expected in seals(members[CONFIG], path).items():
         if seal(members[name]) != expected:
             raise InputError(f"{path!s} is damaged: {name} is not what was saved. Save or copy the model again.")
-    columns_of(config, path)
+    columns = columns_of(config, path)
     _check_unused(config, base, trusted, path)
     try:
         tensors = safetensors.torch.load(members[WEIGHTS])
@@ -172,6 +176,8 @@ def load(
             model = imputers.unpack(config["imputer"], model, str(device), decode)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"{path!s} is damaged: its imputer cannot be read ({line(error)}).") from error
+    if columns is not None and isinstance(model, StreamMixin):
+        model.columns_ = columns
     if "steps" not in config:
         return model
     return _with_steps(model, config, members, trusted, path)

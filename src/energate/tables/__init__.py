@@ -14,7 +14,10 @@ from energate.tables.columns import (
     white_of,
 )
 from energate.tables.reading import load_arff, load_table, open_table
+from energate.tables.streams import Stream, open_tables
 from energate.tables.values import CellError
+
+open = open_tables  # noqa: A001  as in `energate.tables.open("parts/*.parquet")`
 
 __all__ = [
     "CategoryColumn",
@@ -23,12 +26,15 @@ __all__ = [
     "Columns",
     "ImageColumn",
     "NumberColumn",
+    "Stream",
     "classes_of",
     "labels_of",
     "learn_columns",
     "load_arff",
     "load_table",
+    "open",
     "open_table",
+    "open_tables",
     "pictures_of",
     "size_in_words",
     "white_of",

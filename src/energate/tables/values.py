@@ -58,7 +58,8 @@ def _words(values: Any) -> tuple[NDArray[np.int64], list[str | None]]:
         values = _whole(values)
         if pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
-        if not _is_text(values.type):
+        whole = pa.types.is_integer(values.type) or pa.types.is_boolean(values.type)
+        if not _is_text(values.type) and not whole:
             try:
                 return _coded(values.to_pylist())
             except (OverflowError, ValueError):  # dates that Python has no objects for

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
 from energate.training.calibration import Calibration, calibrate_members, calibrate_sureness
-from energate.training.loop import Batches, History, Listener, Stage, class_batches, corrupt, spread
+from energate.training.loop import Batches, History, Listener, Stage, class_batches, corrupt, refilled, spread
 from energate.units import MeanUnits
 
 #: Logits further apart than this share of their size are in the same order in single precision, whose rounding is a
@@ -152,15 +152,7 @@ class LabelledRows:
 
     def fresh(self, batches: Batches) -> Batches:
         """Batches whose every epoch is of other rows, where there are more than are here."""
-        if self.refill is None:
-            return batches
-        refill = self.refill
-
-        def found(epoch: int) -> Sequence[Tensor]:
-            self.v.copy_(refill(epoch))
-            return batches(epoch)
-
-        return found
+        return batches if self.refill is None else refilled(self.v, self.refill, batches)
 
 
 #: rows of every class in a batch, at least: a class learns to reconstruct from its own rows only

@@ -18,7 +18,7 @@ promising of each row take the energy, the others its tangent, a lower bound.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -62,11 +62,16 @@ def label_autoencoder(
 
 @dataclass(frozen=True)
 class LabelRows:
-    """Rows with the base's logits t (N, L), labels Y (N, L) of 0 and 1, and columns x (N, D)."""
+    """Rows with the base's logits t (N, L), labels Y (N, L) of 0 and 1, and columns x (N, D).
+
+    Where there are more than are here, ``refill(epoch)`` gives logits and columns of others with the same labels.
+    """
 
     t: Tensor
     Y: Tensor
     x: Tensor
+    _: KW_ONLY
+    refill: Callable[[int], tuple[Tensor, Tensor]] | None = None
 
     def take(self, rows: Tensor) -> "LabelRows":
         """Some of them."""
@@ -104,9 +109,21 @@ class LabelTraining:
         """The one stage of this training."""
         return Stage("energy", self.epochs, self.learning_rate, self.weight_decay, "adamw", "cosine")
 
-    def batches(self, rows: LabelRows) -> Batches:
-        """Shuffled numbers of the rows."""
-        return row_batches(len(rows.t), self.batch_size, self.seed, rows.t.device)
+    def batches(self, rows: LabelRows, changed: Callable[[], None] | None = None) -> Batches:
+        """Shuffled numbers of the rows; ``changed`` is called when there are others in their place."""
+        batches = row_batches(len(rows.t), self.batch_size, self.seed, rows.t.device)
+        if rows.refill is None:
+            return batches
+        refill = rows.refill
+
+        def found(epoch: int) -> Sequence[Tensor]:
+            for here, others in zip((rows.t, rows.x), refill(epoch), strict=True):
+                here.copy_(others)
+            if changed is not None:
+                changed()
+            return batches(epoch)
+
+        return found
 
 
 # --- uphill from the base's own -----------------------------------------------------------------------------------
@@ -476,6 +493,11 @@ class Candidates:
         """Those of some rows."""
         return Candidates(self.flips[rows], self.known[rows], self.truth[rows])
 
+    def copy_(self, others: "Candidates") -> None:
+        """Write others in their place."""
+        for here, other in zip(vars(self).values(), vars(others).values(), strict=True):
+            here.copy_(other)
+
     def near(self, t: Tensor) -> Neighbours | None:
         """The row's own candidates, from the base's logits; None without neighbours."""
         return Neighbours((t > 0).to(t), self.flips) if self.flips.shape[1] else None
@@ -503,6 +525,9 @@ def train_sets(
     mix = nn.Parameter(rows.t.new_zeros(()))  # how much of the marginals, as a logit
     learned = Candidates.of(model, rows, n_neighbours, sets.of_row)
     unseen = Candidates.of(model, valid, n_neighbours)
+
+    def changed() -> None:
+        learned.copy_(Candidates.of(model, rows, n_neighbours, sets.of_row))
 
     def losses(part: LabelRows, of: Candidates, own: Tensor | None, among: Tensor | None) -> tuple[Tensor, Tensor]:
         """Minus the log-likelihood of labels and of label vectors, each per label."""
@@ -538,9 +563,8 @@ def train_sets(
     # Nothing is drawn; but sampled label vectors are as many as they are, which no captured step can know, and those
     # of all rows of a batch, which no share of it knows.
     draws = None if len(sets.Y) > SAMPLED else ()
-    return training.stage.run(
-        loss, groups, training.batches(rows), validate, training.listener, draws, draws is not None
-    )
+    batches = training.batches(rows, changed)
+    return training.stage.run(loss, groups, batches, validate, training.listener, draws, draws is not None)
 
 
 # --- the two ways to refine ---------------------------------------------------------------------------------------

@@ -551,6 +551,16 @@ def row_batches(n_rows: int, batch_size: int, seed: int = 0, device: torch.devic
     return batches
 
 
+def refilled(rows: Tensor, refill: Callable[[int], Tensor], batches: Batches) -> Batches:
+    """The same batches of other rows in every epoch: ``refill(epoch)`` is written over ``rows``, where steps look."""
+
+    def found(epoch: int) -> Sequence[Tensor]:
+        rows.copy_(refill(epoch))
+        return batches(epoch)
+
+    return found
+
+
 def class_batches(
     labels: Tensor, n_classes: int, batch_size: int, seed: int = 0, device: torch.device | str = "cpu"
 ) -> Batches:

@@ -76,9 +76,14 @@ def _means(rows: Tensor, counts: Tensor, centres: Tensor, own: Tensor) -> tuple[
 
 def nearest(rows: Tensor, centres: Tensor) -> Tensor:
     """The number of the centre that is nearest to each row."""
-    half = centres.square().sum(1) / 2
-    size = _block(centres)
-    return torch.cat([(part @ centres.T - half).argmax(1) for part in rows.split(size)])
+    half, size = centres.square().sum(1) / 2, _block(centres)
+    found = torch.empty(len(rows), dtype=torch.long, device=rows.device)
+    # One block for all distances: new ones, and what is found between them, leave holes in the heap that add up.
+    block = rows.new_empty(min(size, len(rows)), len(centres))
+    for some, own in zip(rows.split(size), found.split(size), strict=True):
+        near = torch.mm(some, centres.T, out=block[: len(some)])
+        torch.argmax(near.sub_(half), 1, out=own)
+    return found
 
 
 def draw_asked(rows: Rows, generator: torch.Generator) -> Tensor:

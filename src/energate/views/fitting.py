@@ -118,7 +118,7 @@ def fit_table(
     resolve_device(device)  # refused before the table is read
     if task is None and not isinstance(path, Source) and Path(path).is_dir():
         task = "images"
-    order = _Order(target, targets, targets_prefix, task, options)
+    order = Order(target, targets, targets_prefix, task, options)
     if estimator is not None and (options or epochs is not None):
         raise InputError("`epochs` and options of a task are not for an `estimator` of your own: set its parameters.")
     kind = KINDS.get(type(estimator)) if estimator is not None else order.view
@@ -241,7 +241,7 @@ def with_examples(columns: Columns, table: Batch, y: Any, train: Any, test: Any)
     return replace(columns, range=limits, examples=tuple(tuple(row) for row in rows.tolist()))
 
 
-class _Order:
+class Order:
     """Which columns are to be predicted, for which task."""
 
     def __init__(
