@@ -13,7 +13,7 @@ from sklearn.multioutput import MultiOutputClassifier
 
 import energate
 from energate import EnergyClassifier, EnergyRefiner, EnergyScorer, InputError, load, save
-from energate.tables import reading, streams
+from energate.tables import CodedRows, reading, streams
 from energate.tables.drawn import draw
 from energate.tables.streams import open_tables
 
@@ -61,12 +61,12 @@ def test_where_memory_holds_all_rows_a_stream_is_these_rows(parts: str, frame: p
     np.testing.assert_allclose(streamed.predict_proba(frame), plain.predict_proba(taken), atol=1e-9)
     assert streamed.streamed_.n_rows == streamed.streamed_.n_train == N
 
-    source = energate.tables.open(parts, drop=["colour", "kind"])
-    numbers = frame[["x0", "x1", "x2"]].fillna(frame[["x0", "x1", "x2"]].median()).to_numpy()
+    source = energate.tables.open(parts, drop=["kind"])
+    rows = frame[["x0", "x1", "x2", "colour"]]  # with holes and a category
     for units in ("memory", "mean"):
         how: dict[str, Any] = {"units": units, "max_units": 50, "n_hidden": 8, "max_epochs": 2, "random_state": 0}
-        streamed, plain = EnergyScorer(**how).fit(source), EnergyScorer(**how).fit(numbers)
-        np.testing.assert_allclose(streamed.score_samples(frame), plain.score_samples(numbers), atol=1e-9)
+        streamed, plain = EnergyScorer(**how).fit(source), EnergyScorer(**how).fit(rows)
+        np.testing.assert_allclose(streamed.score_samples(frame), plain.score_samples(rows), atol=1e-9)
         assert streamed.offset_ == pytest.approx(plain.offset_)
 
 
@@ -110,13 +110,14 @@ def test_a_classifier_of_more_rows_takes_frames_and_is_saved_with_its_columns(
 def test_a_memory_is_of_a_uniform_sample_and_its_threshold_of_other_rows(
     parts: str, frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = energate.tables.open(parts, drop=["colour", "kind"])
-    drawn = draw(source, "anomaly", coded=False, share=0.1)
+    source = energate.tables.open(parts, drop=["kind"])
+    drawn = draw(source, "anomaly", coded=True, share=0.1)
     assert drawn.held_out is not None
     model = EnergyScorer(false_positive_rate=0.1, random_state=0).fit(source)
     units = model.scaler_.undo(model.model_.groups[0].W[0].double().numpy())
-    np.testing.assert_allclose(units, drawn.X, atol=1e-9)
-    np.testing.assert_allclose(model.liking_, np.sort(model.score_samples(drawn.held_out[0])), atol=1e-9)
+    np.testing.assert_allclose(units, model.cells_.expand(drawn.X), atol=1e-9)
+    held_out = CodedRows(drawn.held_out[0], drawn.columns)
+    np.testing.assert_allclose(model.liking_, np.sort(model.score_samples(held_out)), atol=1e-9)
     flagged = model.predict(frame) == -1
     assert 0.05 < flagged.mean() < 0.16
     monkeypatch.setattr(reading, "CELLS", 11 * 6)  # eleven rows at once

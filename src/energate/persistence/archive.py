@@ -171,16 +171,11 @@ def load(
         return model
 
     model = unpack(config, tensors, units)
-    if "imputer" in config:
-        try:
-            model = imputers.unpack(config["imputer"], model, str(device), decode)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(f"{path!s} is damaged: its imputer cannot be read ({line(error)}).") from error
     if columns is not None and isinstance(model, StreamMixin):
         model.columns_ = columns
-    if "steps" not in config:
-        return model
-    return _with_steps(model, config, members, trusted, path)
+    if "imputer" in config:
+        return _imputer(model, config, device, path)
+    return _with_steps(model, config, members, trusted, path) if "steps" in config else model
 
 
 def check_path(path: str | os.PathLike[str]) -> None:
@@ -357,6 +352,14 @@ def _units(saved: Any, given: Any, path: Any) -> Any:
     if given is not None:
         raise InputError(f"{path!s} was fitted with units={brief(saved)}, not with a function. Leave `units` out.")
     return saved
+
+
+def _imputer(model: Any, config: dict[str, Any], device: str, path: Any) -> Any:
+    """The imputer that fills cells by a loaded model."""
+    try:
+        return imputers.unpack(config["imputer"], model, str(device), decode)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise InputError(f"{path!s} is damaged: its imputer cannot be read ({line(error)}).") from error
 
 
 def _with_steps(
