@@ -15,7 +15,7 @@ from energate.estimators import EnergyClassifier
 from energate.estimators.edge import resolve_device
 from energate.tables import CellError, classes_of
 from energate.tables.reading import Batch
-from energate.tables.streams import MEMORY, Stream, Wanted, open_tables
+from energate.tables.streams import MEMORY, Sample, Stream, Wanted, open_tables
 from energate.views.fitting import FittedTable, Order, measured, rows_with
 
 MOST_TEST = 100_000
@@ -65,7 +65,7 @@ def fit_stream(
         others = (tuple(each) for each in (order.targets, drop, keep, categories))
         stream = stream.wanting(Wanted(order.target, *others))
     train, test = stream.split(test_fraction)
-    held_out = test.sample(min(MOST_TEST, test.size) if test_fraction else 0)
+    held_out = test.sample(min(MOST_TEST, test.size)) if test_fraction else Sample(0)
     rows, y, notes = _held_out(held_out.rows(), order)  # what is wrong with the target is told before training
     model = order.trained.build(device, random_state, epochs, **options).fit(train)
     about, found = model.streamed_, dict[str, Any]()
