@@ -118,7 +118,7 @@ def server(offline: Offline, *options: str) -> Iterator[Server]:
             line = process.stdout.readline()
             assert line, log.read_text()
             found = Server(process, int(json.loads(line)["url"].rpartition(":")[2]), log)
-            asyncio.run(Client(found.port).ask(get("/health")))  # it runs
+            asyncio.run(_metric(found.port, "requests_running"))  # it answers
             yield found
         finally:
             process.kill()
@@ -469,6 +469,7 @@ def main() -> None:
     parser.add_argument("--slow", type=int, default=300, help="clients that do not finish")
     parser.add_argument("--stops", type=int, default=10, help="times that the server is told to stop")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where a line of counts is added")
     options = parser.parse_args()
     torch.set_num_threads(1)
     began, offline = time.monotonic(), Offline()
@@ -492,7 +493,7 @@ def main() -> None:
     line = {"subject": "server", "seed": options.seed, "parts": parts, "wrong": len(wrong)}
     line |= {"seconds": round(time.monotonic() - began)}
     print(json.dumps(line, indent=1))
-    with RESULTS.open("a") as file:
+    with options.results.open("a") as file:
         file.write(json.dumps(line) + "\n")
     if wrong:
         sys.exit("\n".join(wrong[:50]))
