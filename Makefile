@@ -1,6 +1,6 @@
 # Two verbs matter: `make demo` and `make test`.  Both do all the set-up, once.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test lint types unit machines docs format bench compare clean
+.PHONY: help setup demo serve test lint types unit machines chaos lowest docs format bench compare clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -46,6 +46,12 @@ unit: $(INSTALLED)  ## the tests alone
 
 machines: $(INSTALLED)  ## the quick part of the tests with the kernels, threads and orders of other machines
 	@$(RUN) tests/machines.py
+
+chaos: $(INSTALLED)  ## promises under attack, without memory and while killed; counts go to benchmarks/results/chaos.jsonl
+	@for file in benchmarks/chaos/*.py; do echo "== $$file"; $(RUN) $$file || exit 1; done
+
+lowest: $(INSTALLED)  ## the tests of the server and of skops with the lowest versions that they allow
+	@$(RUN) tests/lowest.py
 
 docs: $(INSTALLED)  ## build the documentation, its gallery executed; goes to docs/_build/html
 	@$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements-docs.txt

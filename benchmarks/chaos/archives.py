@@ -649,6 +649,7 @@ def main() -> None:
     parser.add_argument("--disks", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="a folder for the files that end otherwise than they should")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where a line of counts is added")
     options = parser.parse_args()
     torch.set_num_threads(1)
     began = time.monotonic()
@@ -661,7 +662,7 @@ def main() -> None:
     line = {"subject": "archives", "seed": options.seed, "parts": parts, "wrong": len(wrong)}
     line |= {"seconds": round(time.monotonic() - began)}
     print(json.dumps(line, indent=1))
-    with RESULTS.open("a") as file:
+    with options.results.open("a") as file:
         file.write(json.dumps(line) + "\n")
     if wrong:
         sys.exit("\n".join(wrong[:50]))

@@ -29,6 +29,16 @@ if CHROMIUM is None:
 serving = importlib.import_module("energate.serving")
 LABELS = ("sky", "sea", "sand", "boat")
 HTML = "<img src=x onerror=alert({})>"
+#: names of columns, categories and classes that would run if they were more than text; the first is a file, too
+SCRIPTS = (
+    '"><img src=x onerror=window.ran=1>',
+    "<svg onload=window.ran=2>",
+    "'><script>window.ran=3</script>",
+    "<iframe srcdoc='<script>parent.ran=4</script>'>",
+    "</title></script><script>window.ran=5</script>",
+    "javascript:window.ran=6",
+)
+WICKED = tuple(f"{script}{number}" for number, script in enumerate(SCRIPTS[1:5]))
 RESULTS = "#results"  # what the model says of a row comes before the way along the field
 KINDS = ("digits", "table", "anomaly", "multilabel")
 
@@ -72,9 +82,23 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     y = np.where(X[:, 0] > 0, HTML.format(3), "<script>alert(6)</script>")
     plain = EnergyClassifier("mean", max_epochs=2, pretrain_epochs=2, random_state=0).fit(X, y)
     save(plain, folder / "html.zip", columns=odd)
+    frame = importlib.import_module("pandas").DataFrame(
+        {
+            SCRIPTS[0]: rng.normal(size=90),
+            SCRIPTS[1]: rng.choice([*SCRIPTS[2:4], None], 90),
+            "plain": rng.normal(size=90),
+        }
+    )
+    wicked = np.where(frame[SCRIPTS[0]] + frame["plain"] > 0, SCRIPTS[4], SCRIPTS[5])
+    cells = EnergyClassifier("mean", max_epochs=5, pretrain_epochs=5, random_state=0).fit(frame, wicked)
+    save(cells, folder / f"{SCRIPTS[0]}.zip")
+    inputs = tuple(NumberColumn(name, 0.0) for name in SCRIPTS[:3])
+    save(refiner, folder / "wicked-labels.zip", columns=Columns(inputs, "multilabel", WICKED, WICKED))
     return {
         "digits": serving.digits_model(),
         "html": folder / "html.zip",
+        "scripts": folder / f"{SCRIPTS[0]}.zip",
+        "wicked labels": folder / "wicked-labels.zip",
         "table": folder / "table",
         "anomaly": folder / "anomaly.zip",
         "multilabel": folder / "multilabel.zip",
@@ -276,6 +300,24 @@ def test_names_are_text_and_never_run(visit: Callable[..., Any], tmp_path: Path)
     shown = page.inner_text("main")
     for text in (HTML.format(1), HTML.format(2), HTML.format(3), "<i>y</i>"):
         assert text in shown
+
+
+@pytest.mark.parametrize("kind", ["scripts", "wicked labels"])
+def test_no_name_of_a_model_runs_anywhere(
+    visit: Callable[..., Any], address: Callable[..., str], models: dict[str, Path], kind: str
+) -> None:
+    page = visit(kind)
+    page.wait_for_load_state("networkidle")  # the questions about a row have been answered, too
+    shown = page.inner_text("body")
+    assert all(name in shown for name in (SCRIPTS[0], SCRIPTS[1], SCRIPTS[4] if kind == "scripts" else WICKED[0]))
+    if kind == "scripts":
+        assert page.locator(".question").count() == 4
+    for path in ("", "docs", "page/docs.html"):
+        page.goto(address(kind) + path)
+        page.wait_for_load_state("networkidle")
+        assert page.evaluate("window.ran") is None
+        assert page.locator("img, iframe, [onload], [onerror], [onclick], [srcdoc], a[href^='javascript']").count() == 0
+        assert all(each.get_attribute("src") for each in page.locator("script").all())  # none is written into the page
 
 
 def test_anomalies(visit: Callable[..., Any], models: dict[str, Path]) -> None:

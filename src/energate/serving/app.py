@@ -1,6 +1,5 @@
 """The application: routes, and what goes wrong in plain words."""
 
-import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -16,7 +15,7 @@ from starlette.exceptions import HTTPException
 
 from energate import __version__
 from energate.errors import InputError
-from energate.serving.batching import Batcher, NoMemoryError, OverloadedError, Work
+from energate.serving.batching import Batcher, OverloadedError, Work
 from energate.serving.bodies import JSON, NPZ, Answer, answer, bulk_rows
 from energate.serving.guards import Keyed, Limited, Observed
 from energate.serving.metrics import Metrics
@@ -25,7 +24,6 @@ from energate.serving.reference import reference
 from energate.serving.schemas import ERROR, BodyError, parse_rows
 from energate.serving.service import Served, Settings
 
-LOG = logging.getLogger("energate.serving")
 #: open to all, also where there is a key: files that are the same everywhere
 OPEN = ("/", "/health", "/page/")
 #: the kinds of files that the page has
@@ -216,12 +214,6 @@ async def _overloaded(_: Request, __: OverloadedError) -> Response:
     return Answer({"detail": "Too much is waiting already. Try again in a moment."}, 503, headers={"retry-after": "1"})
 
 
-async def _no_memory(request: Request, _: Exception) -> Response:
-    LOG.warning("Out of memory at %s %s; the request was answered with 503.", request.method, request.url.path)
-    detail = "There is not enough memory for this now. Send fewer rows at a time, or try again in a moment."
-    return Answer({"detail": detail}, 503, headers={"retry-after": "1"})
-
-
 async def _broken(_: Request, __: Exception) -> Response:
     # uvicorn writes the trace to the log, and closes the connection.
     detail = "Something went wrong in the server; its log says what."
@@ -233,7 +225,5 @@ HANDLERS: dict[type[Exception], Handler] = {
     BodyError: _wrong_body,
     InputError: _wrong_input,
     OverloadedError: _overloaded,
-    NoMemoryError: _no_memory,
-    MemoryError: _no_memory,
     Exception: _broken,
 }

@@ -26,19 +26,15 @@ class OverloadedError(Exception):
     """Too much is waiting already."""
 
 
-class NoMemoryError(Exception):
-    """There is not enough memory for a request."""
-
-
 #: how torch and threads say on a CPU that memory is short: their errors have no class of their own
 NO_MEMORY = ("can't allocate memory", "not enough memory", "std::bad_alloc", "can't start new thread", "out of memory")
 
 
 def told(error: Exception) -> Exception:
-    """What a request is told: the error, or one without what it holds on to where memory is short."""
+    """What a request is told: the error, or a fresh `MemoryError`, which holds on to nothing, where memory is short."""
     lacking = isinstance(error, MemoryError | torch.OutOfMemoryError)
     if lacking or (isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY)):
-        return NoMemoryError()
+        return MemoryError()
     return error
 
 

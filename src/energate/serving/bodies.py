@@ -14,7 +14,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
 from energate.errors import InputError, require
-from energate.serving.schemas import LONGEST, BodyError, shown
+from energate.serving.schemas import LONGEST, BodyError, make_sure, shown
 
 JSON, NPY, ARROW, NPZ = (
     "application/json",
@@ -35,6 +35,8 @@ class Answer(Response):
     media_type = JSON
 
     def render(self, content: Any) -> bytes:
+        if n_values := sum(each.size for each in content.values() if isinstance(each, np.ndarray)):
+            make_sure(n_values)
         return orjson.dumps(content, default=_listed, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
@@ -91,11 +93,13 @@ def from_npy(content: bytes, n_features: int) -> NDArray[np.float64]:
         shape, transposed, kind = NPY_HEADERS[np.lib.format.read_magic(file)](file)
     except (KeyError, ValueError, EOFError, SyntaxError, TypeError, RecursionError) as error:
         raise BodyError(400, "The body must be a matrix in numpy's format npy, with no objects in it.") from error
+    if kind.hasobject:
+        raise BodyError(400, "The body must be a matrix in numpy's format npy, with no objects in it.")
     if kind.kind not in "biuf":
         raise BodyError(422, "The body must be one matrix of numbers.")
     # What a head claims is looked at before anything is made of it.
     if len(shape) != 2 or shape[1] != n_features:
-        raise BodyError(422, f"The matrix must have shape (n, {n_features}); got {shown(list(shape))}.")
+        raise BodyError(422, f"The matrix must have shape (n, {n_features}); got {str(shape)[:60]}.")
     if math.prod(shape) * kind.itemsize != len(content) - file.tell():
         raise BodyError(400, "The body must be a matrix in numpy's format npy; it has another size than its head says.")
     found = np.frombuffer(content, kind, offset=file.tell()).reshape(shape, order="F" if transposed else "C")
@@ -119,6 +123,8 @@ def from_arrow(content: bytes, max_bytes: int, max_rows: int) -> Any:
         raise
     except (arrow.ArrowException, OSError, ValueError, struct.error) as error:
         why = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        if "alloc" in why:  # the libraries that unpack
+            raise MemoryError(why) from error
         raise BodyError(400, f"The body must be a stream of Arrow; it is not. {why}") from error
     if table.num_rows > max_rows:  # columns of nulls may have any number of them
         raise BodyError(422, f"rows must have at most {max_rows} entries; got {table.num_rows}.")

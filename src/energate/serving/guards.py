@@ -3,6 +3,7 @@
 import asyncio
 import hmac
 import json
+import logging
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from energate.serving.metrics import Metrics
+from energate.serving.schemas import shown
 
 #: nothing of the page comes from elsewhere, and nobody guesses types
 SAFE = {
@@ -18,6 +20,8 @@ SAFE = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
 }
+NO_MEMORY = "There is not enough memory for this now. Send fewer rows at a time, or try again in a moment."
+LOG = logging.getLogger("energate.serving")
 _SAFE = [(name.encode(), value.encode()) for name, value in SAFE.items()]
 
 
@@ -28,7 +32,8 @@ def too_late(seconds: float) -> str:
 
 async def refuse(send: Send, status: int, detail: str, *, close: bool = False) -> None:
     """Answer with an error."""
-    headers = [(b"content-type", b"application/json")]
+    body = json.dumps({"detail": detail}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if close:  # what the client still sends is not read
         headers.append((b"connection", b"close"))
     if status == 503:
@@ -36,12 +41,12 @@ async def refuse(send: Send, status: int, detail: str, *, close: bool = False) -
     if status == 401:
         headers.append((b"www-authenticate", b'ApiKey realm="energate", header="X-API-Key"'))
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": json.dumps({"detail": detail}).encode()})
+    await send({"type": "http.response.body", "body": body})
 
 
 @dataclass(frozen=True)
 class Observed:
-    """Counts requests with their status and time, and adds the headers of every answer."""
+    """Counts requests with their status and time, adds headers to every answer, and answers where memory is short."""
 
     app: ASGIApp
     metrics: Metrics
@@ -51,18 +56,25 @@ class Observed:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, status = time.perf_counter(), 500
+        began, status, started, lacking = time.perf_counter(), 500, False, False
 
         async def seen(message: Message) -> None:
-            nonlocal status
+            nonlocal status, started
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, started = message["status"], True
                 message["headers"] = [*message.get("headers", ()), *_SAFE]
             await send(message)
 
         self.metrics.running += 1
         try:
-            await self.app(scope, receive, seen)
+            try:
+                await self.app(scope, receive, seen)
+            except MemoryError:
+                lacking = True
+            if lacking:  # after the error and all that it held are gone
+                LOG.warning("Out of memory at %s %s; the answer was 503.", scope["method"], shown(scope["path"]))
+                if not started:
+                    await refuse(seen, 503, NO_MEMORY)
         finally:
             self.metrics.running -= 1
             path = scope["path"] if scope["path"] in self.paths else "other"
@@ -112,25 +124,24 @@ class Limited:
         if length.isascii() and length.isdigit() and int(length) > self.max_bytes:
             await refuse(send, 413, too_large, close=True)
             return
-        content, more = bytearray(), True
+        content, more, full = bytearray(), True, False
         try:
             async with asyncio.timeout(self.seconds):
                 while more:
                     message = await receive()
                     if message["type"] == "http.disconnect":
                         return
-                    content += message.get("body", b"")
                     more = message.get("more_body", False)
+                    if not full:  # without memory the rest is read all the same: who still sends hears no answer
+                        full = not _add(content, message.get("body", b""))
                     if len(content) > self.max_bytes:
                         await refuse(send, 413, too_large, close=True)
                         return
         except TimeoutError:
             await refuse(send, 408, too_late(self.seconds), close=True)
             return
-        except MemoryError:
-            content.clear()
-            await refuse(send, 503, "There is not enough memory for this now. Try again in a moment.", close=True)
-            return
+        if full:
+            raise MemoryError
         whole: Message | None = {"type": "http.request", "body": bytes(content), "more_body": False}
 
         async def replay() -> Message:
@@ -141,3 +152,13 @@ class Limited:
             return message
 
         await self.app(scope, replay, send)
+
+
+def _add(content: bytearray, more: bytes) -> bool:
+    """Take in a part of a body; False, and nothing is kept of it, where memory is short."""
+    try:
+        content += more
+    except MemoryError:
+        content.clear()
+        return False
+    return True

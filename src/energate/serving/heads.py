@@ -2,10 +2,11 @@
 
 import asyncio
 import json
+import sys
 from http import HTTPStatus
 from typing import Any
 
-from energate.serving.guards import too_late
+from energate.serving.guards import NO_MEMORY, too_late
 
 MOST = 65_536  # bytes of a request's first line and headers
 
@@ -41,6 +42,14 @@ def impatient(protocol: type, seconds: float) -> type:
             self._stop_waiting()
             super().connection_lost(exc)
 
+        def send_400_response(self, msg: str) -> None:
+            """What uvicorn answers when its parser fails, which it also does where memory is short."""
+            error = sys.exc_info()[1]
+            if error is not None and isinstance(error.__cause__ or error.__context__, MemoryError):
+                self._end(HTTPStatus.SERVICE_UNAVAILABLE, NO_MEMORY)
+            else:
+                super().send_400_response(msg)
+
         def _wait(self) -> None:
             self.timer = asyncio.get_running_loop().call_later(seconds, self._late)
 
@@ -61,6 +70,7 @@ def impatient(protocol: type, seconds: float) -> type:
                 return
             body = json.dumps({"detail": detail}).encode()
             head = f"HTTP/1.1 {status} {status.phrase}\r\ncontent-type: application/json\r\n"
+            head += "retry-after: 1\r\n" if status == HTTPStatus.SERVICE_UNAVAILABLE else ""
             head += f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
             self.transport.write(head.encode() + body)
             self.transport.close()
