@@ -1,5 +1,6 @@
 """`TableEncoder`: the tables of the command line as a transformer of scikit-learn."""
 
+import importlib
 import json
 import warnings
 from pathlib import Path
@@ -13,14 +14,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
-
 from typer.testing import CliRunner
 
 from energate import EnergyClassifier, EnergyScorer, TableEncoder, load, save
 from energate.cli import app
 from energate.errors import InputError
 from energate.persistence.loaded import Loaded
-from energate.serving import load_served
 from energate.tables import learn_columns
 
 pandas = pytest.importorskip("pandas", reason="the extra `tables` is not installed")
@@ -119,7 +118,9 @@ def test_commands_take_a_saved_pipeline(tmp_path: Path) -> None:
     assert json.loads(call("info", saved, "--json"))["estimator"] == "EnergyClassifier"
     told = json.loads(call("evaluate", saved, data, "--target", "is_it", "--json"))
     assert told["error"] == pytest.approx(100 * (model.predict(frame) != names).mean())
-    assert load_served(saved).about["feature_names"] == model[1].get_feature_names_out().tolist()
+    pytest.importorskip("fastapi", reason="the server needs the extra `serve`")
+    about = importlib.import_module("energate.serving").load_served(saved).about
+    assert about["feature_names"] == model[1].get_feature_names_out().tolist()
 
 
 def test_a_frame_goes_into_the_scorer_as_it_is(tmp_path: Path) -> None:
@@ -129,7 +130,9 @@ def test_a_frame_goes_into_the_scorer_as_it_is(tmp_path: Path) -> None:
     assert model.cells_.names(list(frame)) == [*SEEN, "grade"]
     odd = frame[:4].assign(colour="violet", size=1e4)
     assert model.score_samples(odd).max() < model.score_samples(frame).min()
-    np.testing.assert_allclose(model.score_samples(frame[["size", "age", "colour", "grade"]]), model.score_samples(frame))
+    np.testing.assert_allclose(
+        model.score_samples(frame[["size", "age", "colour", "grade"]]), model.score_samples(frame)
+    )
     whole = model.complete(frame)
     np.testing.assert_array_equal(whole[frame["age"].notna(), 1], frame["age"].dropna())
     assert np.isfinite(whole).all()

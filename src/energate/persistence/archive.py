@@ -162,20 +162,21 @@ def load(
         model.model_ = module.to(place, torch.float64 if double else torch.float32)
         return model
 
-    model = unpack(config, tensors, units)
-    if "imputer" in config:
-        try:
-            model = imputers.unpack(config["imputer"], model, str(device), decode)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(f"{path!s} is damaged: its imputer cannot be read ({line(error)}).") from error
-    if "steps" not in config:
-        return model
     kinds = ", ".join(_foreign_steps(config))
     foreign = _load_base(members[BASE], f"Pipeline with {kinds}", trusted, path) if "steps_file" in config else {}
+    return _wrapped(unpack(config, tensors, units), config, foreign, str(device), path)
+
+
+def _wrapped(model: Any, config: dict[str, Any], foreign: dict[str, Any], device: str, path: Any) -> Any:
+    """A model within the imputer and the steps of a pipeline that a configuration has around it, if any."""
+    part = "imputer"
     try:
-        return pipelines.unpack(config["steps"], model, foreign, decode)
+        if part in config:
+            model = imputers.unpack(config[part], model, device, decode)
+        part = "steps"
+        return pipelines.unpack(config[part], model, foreign, decode) if part in config else model
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{path!s} is damaged: its steps cannot be read ({line(error)}).") from error
+        raise InputError(f"{path!s} is damaged: its {part} cannot be read ({line(error)}).") from error
 
 
 def check_path(path: str | os.PathLike[str]) -> None:

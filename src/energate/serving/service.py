@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import energate
 from energate.errors import InputError
 from energate.persistence.loaded import load_with_columns
 from energate.serving import bodies, schemas
