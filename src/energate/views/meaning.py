@@ -58,9 +58,12 @@ class Meaning:
             told = "How much each class of this model changes a row does not tell which it is"
             return f"{told} ({least}): go by energies and probabilities." if blind else None
         faults = [least, *faults] if blind else faults
+        others = "units='memory', or a kind of the paper with explainable=True, can be explained."
+        if self.least_changed is None:
+            others = "other units may do better."
         return (
             f"What reconstructions show of this model means little: {', '.join(faults)}. Its predictions are not in "
-            "question; units='memory', or a kind of the paper with explainable=True, can be explained."
+            f"question; {others}"
         )
 
     def to_json(self) -> dict[str, Any]:
