@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from energate.cli import app
 from energate.errors import InputError
 from energate.estimators import EnergyClassifier, EnergyScorer, LabelMLP
-from energate.views import MeaningWarning, explain, fit_table, measure_meaning, trajectory, view_of
-from energate.views.meaning import AT_REST, MOST_STEPS, meaning_of
+from energate.views import MeaningWarning, account_of, explain, fit_table, measure_meaning, trajectory, view_of
+from energate.views.meaning import AT_REST, MOST_STEPS, Meaning, meaning_of
 
 X, Y = load_wine(return_X_y=True)
 
@@ -62,6 +62,26 @@ def test_a_model_that_reconstructs_nothing_is_told_in_a_line(steep: EnergyClassi
     with pytest.warns(MeaningWarning, match="means little"):
         explain(steep, X)
     explain(steep, X[:3])  # of a few rows nothing is said, and warnings are errors here
+
+
+def test_what_classes_share_is_measured_where_it_is_shown(memory: EnergyClassifier) -> None:
+    for model, x in ((memory, X[0]), (EnergyClassifier(max_epochs=5, random_state=0).fit(X, Y), X[1])):
+        found = account_of(model, x)
+        changes = np.stack([found.changes(k) for k in range(3)])
+        apart = ((changes - changes.mean(0)) ** 2).sum(1).mean() / (changes**2).sum(1).mean()
+        share = found.to_json()["shared_changes"]
+        assert share == pytest.approx(1 - apart)
+        told = f"{100 * share:.0f} % of what the classes change in this row is common to all of them"
+        assert (told in found.footnote()) == (share >= 0.75)
+
+
+def test_a_model_whose_classes_change_rows_alike_is_told_apart_from_one_that_reconstructs_nothing() -> None:
+    blind = Meaning(50, 20.0, 100 / 3, 100.0, 100.0).warning
+    assert blind is not None
+    assert "the predicted class changes 20 % of rows least): go by energies and probabilities." in blind
+    assert "means little" not in blind
+    assert "20 % of rows least, 10 % of its reconstructions" in (Meaning(50, 20.0, 100 / 3, 10.0, 100.0).warning or "")
+    assert Meaning(50, 40.0, 100 / 3, 100.0, 100.0).warning is None
 
 
 def test_rows_that_are_units_mean_something(memory: EnergyClassifier) -> None:

@@ -249,7 +249,8 @@ def _is_number_column(name: str, values: Any, by_type: bool) -> bool:
     if why == "dates":
         raise InputError(
             f"{name!r} holds dates as text. Make numbers of them first, such as the year, the month, the day of the "
-            "week or the days since something, put a TableEncoder before the model, which does, or leave the column out."
+            "week or the days since something, put a TableEncoder before the model, which does, or leave the column "
+            "out."
         )
     if why == "names":
         raise InputError(

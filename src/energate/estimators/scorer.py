@@ -96,9 +96,9 @@ class EnergyScorer(
         constant columns the median of the others; for a memory at least a fifth of the range), ``"unit"`` (to [0, 1],
         for trained units with sigmoid outputs; what lies beyond the range of the rows given to `fit` then counts as its
         end) or ``"none"``.
-    categorical_features : as for `EnergyClassifier`: ``"from_dtype"``, text and categories of a frame; or names, numbers
-        or a mask of columns; or None.  A category is a column of 0 and 1 each; where cells were missing in `fit`, one
-        such column says so, and the median stands for a missing number.
+    categorical_features : as for `EnergyClassifier`: ``"from_dtype"``, text and categories of a frame; or names,
+        numbers or a mask of columns; or None.  A category is a column of 0 and 1 each; where cells were missing in
+        `fit`, one such column says so, and the median stands for a missing number.
     noise, noise_level : the corruption of `energate.corrupt`.
     far_share : the share of training rows that get far more noise, up to 10 standard deviations of the data, and count
         for less in turn: it makes the model pull back what is far away.  Without it the energy of covariance units may

@@ -170,12 +170,26 @@ def load(
         model.model_ = module.to(place, torch.float64 if double else torch.float32)
         return model
 
+    kinds = ", ".join(_foreign_steps(config))
+    foreign = _load_base(members[BASE], f"Pipeline with {kinds}", trusted, path) if "steps_file" in config else {}
     model = unpack(config, tensors, units)
     if columns is not None and isinstance(model, StreamMixin):
         model.columns_ = columns
-    if "imputer" in config:
-        return _imputer(model, config, device, path)
-    return _with_steps(model, config, members, trusted, path) if "steps" in config else model
+    return _wrapped(model, config, foreign, str(device), path)
+
+
+def _wrapped(model: Any, config: dict[str, Any], foreign: dict[str, Any], device: str, path: Any) -> Any:
+    """A model within the imputer and the steps of a pipeline that a configuration has around it, if any."""
+    part = "imputer"
+    try:
+        if part in config:
+            model = imputers.unpack(config[part], model, device, decode)
+        part = "steps"
+        return pipelines.unpack(config[part], model, foreign, decode) if part in config else model
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise InputError(f"{path!s} is damaged: its {part} cannot be read ({line(error)}).") from error
 
 
 def check_path(path: str | os.PathLike[str]) -> None:
@@ -352,28 +366,6 @@ def _units(saved: Any, given: Any, path: Any) -> Any:
     if given is not None:
         raise InputError(f"{path!s} was fitted with units={brief(saved)}, not with a function. Leave `units` out.")
     return saved
-
-
-def _imputer(model: Any, config: dict[str, Any], device: str, path: Any) -> Any:
-    """The imputer that fills cells by a loaded model."""
-    try:
-        return imputers.unpack(config["imputer"], model, str(device), decode)
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise InputError(f"{path!s} is damaged: its imputer cannot be read ({line(error)}).") from error
-
-
-def _with_steps(
-    model: Any, config: dict[str, Any], members: dict[str, bytes], trusted: Sequence[str] | None, path: Any
-) -> Any:
-    """The pipeline that ends in a loaded model."""
-    try:
-        kinds = ", ".join(_foreign_steps(config))
-        foreign = _load_base(members[BASE], f"Pipeline with {kinds}", trusted, path) if "steps_file" in config else {}
-        return pipelines.unpack(config["steps"], model, foreign, decode)
-    except InputError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise InputError(f"{path!s} is damaged: its steps cannot be read ({line(error)}).") from error
 
 
 def _needs_double(module: nn.Module) -> bool:

@@ -25,7 +25,7 @@ MOST_ROWS = 10_000  # of a batch that is looked at for drift: more say nothing n
 
 @dataclass(frozen=True)
 class ImputedTable:
-    """What `impute_table` wrote: how many rows, how many cells of each column were filled, by what, in which columns."""
+    """What `impute_table` wrote: how many rows, how many cells of each column were filled, and by what."""
 
     n_rows: int
     filled: dict[str, int]

@@ -48,17 +48,22 @@ class Meaning:
     def warning(self) -> str | None:
         """What to say to whoever looks at explanations of this model, in a line; None if they mean something."""
         faults = []
-        if self.least_changed is not None and self.chance is not None and self.least_changed < self.chance:
-            faults.append(f"the predicted class changes {self.least_changed:.0f} % of rows least")
+        blind = self.least_changed is not None and self.chance is not None and self.least_changed < self.chance
+        least = f"the predicted class changes {self.least_changed:.0f} % of rows least" if blind else ""
         if self.inside < 100 * LEAST_INSIDE:
             faults.append(f"{self.inside:.0f} % of its reconstructions are within the data")
         if self.ended is not None and self.ended < 100 * LEAST_ENDED:
             faults.append(f"{self.ended:.0f} % of trajectories end there")
         if not faults:
-            return None
+            told = "How much each class of this model changes a row does not tell which it is"
+            return f"{told} ({least}): go by energies and probabilities." if blind else None
+        faults = [least, *faults] if blind else faults
+        others = "units='memory', or a kind of the paper with explainable=True, can be explained."
+        if self.least_changed is None:
+            others = "other units may do better."
         return (
             f"What reconstructions show of this model means little: {', '.join(faults)}. Its predictions are not in "
-            "question; units='memory', or a kind of the paper with explainable=True, can be explained."
+            f"question; {others}"
         )
 
     def to_json(self) -> dict[str, Any]:

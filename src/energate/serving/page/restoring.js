@@ -118,7 +118,7 @@ export class Restoring {
     this.play(answer.frames[0]);
     const n = this.hidden.filter(Boolean).length;
     const judged = strangeness(answer.p_value?.[0], "pictures")?.text ?? "";
-    this.said.textContent = `${n} pixels filled in. ${judged}`;
+    this.said.textContent = `${n} ${n === 1 ? "pixel" : "pixels"} filled in. ${judged}`;
   }
 
   play(frames) {
