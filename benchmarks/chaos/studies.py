@@ -71,7 +71,8 @@ def told_to(log: Path) -> None:
             write("began", [number for number, _ in configs])
         return train(trainer, configs, keep)
 
-    Study.tell, Trainer.train = telling, training  # type: ignore[method-assign]
+    Study.tell = telling  # type: ignore[method-assign,assignment]
+    Trainer.train = training  # type: ignore[method-assign,assignment]
 
 
 def finished(storage: Path) -> dict[int, Any]:

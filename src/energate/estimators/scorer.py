@@ -25,12 +25,14 @@ from energate.estimators.progress import reporting, with_callbacks
 from energate.estimators.threads import threads_for
 from energate.kernels import computing
 from energate.memory import MemoryUnits
+from energate.tables.room import check_room
 from energate.training import History, Stage, corrupt, row_batches
 from energate.training.memory import blank, draw_asked, gather, remember
 
 MEMORY = "memory"
 FORGOTTEN = 1e-3  # the weight below which a row leaves the memory
 APART = 0.1  # the share of rows, those furthest from the middle, that the energy of columns leaves out
+WIDEST = 10_000  # columns of which there is a covariance unless it is asked for
 FAR = 10.0  # standard deviations
 WANTED_STEPS = (600, 600)  # of "auto" epochs, and epochs at most
 #: rows or pairs as an auto-encoder sees them in training: v, its context, v with noise, and the weight of each (N,)
@@ -75,7 +77,8 @@ class EnergyScorer(
         and, half as much, a Gaussian of all.  Columns are in robust units and softly limited, and the tenth of the rows
         furthest from the medians (or the share ``contamination``, where that is more) has no part in it.  It finds what
         is rare also where anomalies among the rows given to `fit` are like each other.  ``"auto"`` is 0.5, and 1 where
-        ``contamination`` says that there are anomalies; 0: rows only.
+        ``contamination`` says that there are anomalies; 0: rows only, as it is where there are more than 10,000
+        columns, of which the Gaussian takes a square matrix.
     forgetting : the share of its weight that a remembered row loses with every row that `partial_fit` brings; those
         left with less than a thousandth leave the memory.
     n_hidden, n_factors : units and factors; ``"auto"`` follows the number of columns.
@@ -204,13 +207,14 @@ class EnergyScorer(
                 f"With scaling={self.scaling!r} a memory takes values below {furthest:.0e}; `X` reaches up to "
                 f"{float(rows.abs().max()):.1e}. Divide it by a number, or use scaling='standard'."
             )
+        column_weight = self._column_weight(rows.shape[1])
         with reporting(self, 1, rows) as report:
             gathered = gather(rows, weight, self.max_units, generator)
             apart = APART if self.contamination == "auto" else max(APART, float(self.contamination))
-            found = remember(gathered, draw_asked(gathered, generator), self._column_weight(), apart)
+            found = remember(gathered, draw_asked(gathered, generator), column_weight, apart)
             report.tell("remember", f"[remember] {len(rows)} rows as {len(gathered.W)} units")
         self.model_, self.n_units_, self.history_ = found.model, len(gathered.W), History()
-        self.soft_columns_ = bool(self._column_weight())
+        self.soft_columns_ = bool(column_weight)
         unseen = found.left_out.cpu().numpy()
         self._hold(unseen)
 
@@ -224,9 +228,16 @@ class EnergyScorer(
     def _hold(self, unseen: Array) -> None:
         self.liking_, self.calibration_energies_ = np.sort(unseen), not_calibrated(self)
 
-    def _column_weight(self) -> float:
+    def _column_weight(self, width: int) -> float:
+        """That of the energy of columns, unless there are so many that their covariance takes hours."""
         if self.column_weight == "auto":
-            return 0.5 if self.contamination == "auto" else 1.0
+            return 0.0 if width > WIDEST else 0.5 if self.contamination == "auto" else 1.0
+        if self.column_weight:
+            check_room(
+                3 * 8 * width * width,
+                f"Covariances of {width:,} columns",
+                "Use column_weight=0, which compares whole rows, or fewer columns.",
+            )
         return float(self.column_weight)
 
     def _check_parameters(self) -> None:
@@ -263,7 +274,8 @@ class EnergyScorer(
     def _untrained(self) -> Autoencoder:
         if self.units == MEMORY:
             assert self.n_units_ is not None
-            return blank(self.n_features_in_, self.n_units_, bool(self._column_weight()), self.soft_columns_)
+            columns = self.soft_columns_ or bool(self._column_weight(self.n_features_in_))
+            return blank(self.n_features_in_, self.n_units_, columns, self.soft_columns_)
         return self._build(torch.Generator())
 
     def _train(self, train: Tensor, valid: Tensor | None, seed: int) -> History:

@@ -196,9 +196,7 @@ def _readable(study_name: str) -> Iterator[None]:
     except InputError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, AssertionError) as error:
-        raise _UnreadableError(
-            f"the study {study_name!r} cannot be read: {type(error).__name__}: {error}"
-        ) from error
+        raise _UnreadableError(f"the study {study_name!r} cannot be read: {type(error).__name__}: {error}") from error
 
 
 class Study:
