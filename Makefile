@@ -1,6 +1,6 @@
 # Two verbs matter: `make demo` and `make test`.  Both do all the set-up, once.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test lint types unit machines chaos lowest docs format bench compare clean
+.PHONY: help setup demo serve test lint types unit machines chaos lowest docs format bench compare lock audit clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -74,6 +74,13 @@ compare: $(INSTALLED)  ## accuracy beside other libraries, on real data (ENERGAT
 	@$(RUN) benchmarks/tables.py --half all
 	@$(RUN) benchmarks/one_class.py
 	@$(RUN) benchmarks/anomaly.py
+
+lock: $(INSTALLED)  ## write requirements.lock, the hashes of all packages but torch, from the versions in .venv
+	@$(RUN) .ci/packages.py lock
+
+audit: $(INSTALLED)  ## the licences of all packages, and advisories about them where a network is there
+	@$(RUN) .ci/packages.py licences
+	@$(RUN) .ci/packages.py audit
 
 clean:  ## remove the virtual environment and everything generated
 	rm -rf $(VENV) demo-output build dist docs/_build docs/auto_gallery docs/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -124,7 +124,7 @@ def work(name: str, table: str, options: dict[str, Any], n_threads: int, memory:
     warnings.simplefilter("ignore")
     X, y = TABLES[table]() if table in TABLES else _rows(*json.loads(table))
     if memory:
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+        resource.setrlimit(resource.RLIMIT_AS, (memory, resource.RLIM_INFINITY))
     began = time.monotonic()
     try:
         fitted = fit(name, X, y, **options)
@@ -136,6 +136,7 @@ def work(name: str, table: str, options: dict[str, Any], n_threads: int, memory:
         said = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}" if str(error) else type(error).__name__
         return {"ended": "BROKEN", "seconds": time.monotonic() - began, "message": said}
     finite = bool(np.isfinite(found).all())
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     with ThreadPoolExecutor(N_AT_ONCE) as pool:
         together = list(pool.map(lambda _: answers(name, fitted, X[:1000]), range(N_AT_ONCE)))
     spread = float(np.abs(found).max()) or 1.0

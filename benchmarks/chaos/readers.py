@@ -25,6 +25,7 @@ import time
 import warnings
 import zipfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -175,8 +176,8 @@ def forged_arrays(rng: random.Random) -> bytes:
 
 def forged_parquet(rng: random.Random) -> bytes:
     """A Parquet file of strange types, or of more rows than its bytes let one think."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
     n = rng.choice((0, 1, 12, 10**6, 4 * 10**7 if rng.random() < 0.1 else 300))
     one = pa.array([rng.choice(("x", "y" * 50_000 if rng.random() < 0.05 else "yy"))])
@@ -225,9 +226,10 @@ def footer_changed(content: bytes, rng: random.Random) -> bytes:
 
 def packed(content: bytes, rng: random.Random) -> tuple[str, bytes]:
     """Compressed once, or twice; or with something after it; and how its name then ends."""
-    suffix, how = rng.choice(
-        [(".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)],
-    )
+    kinds: list[tuple[str, Callable[[bytes], bytes]]] = [
+        (".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress),
+    ]  # fmt: skip
+    suffix, how = rng.choice(kinds)
     made = how(content)
     if rng.random() < 0.5:
         made = bytes_changed(made, rng)
@@ -322,7 +324,7 @@ def work() -> None:
     """Read the files that standard input names, one in a line, and say how each ended."""
     warnings.simplefilter("ignore")
     import pandas  # noqa: F401
-    import pyarrow.csv
+    import pyarrow.csv  # type: ignore[import-untyped]
     import pyarrow.parquet
 
     import energate.cli.data

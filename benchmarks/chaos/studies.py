@@ -71,7 +71,8 @@ def told_to(log: Path) -> None:
             write("began", [number for number, _ in configs])
         return train(trainer, configs, keep)
 
-    Study.tell, Trainer.train = telling, training  # type: ignore[method-assign]
+    Study.tell = telling  # type: ignore[method-assign,assignment]
+    Trainer.train = training  # type: ignore[method-assign,assignment]
 
 
 def finished(storage: Path) -> dict[int, Any]:
@@ -218,6 +219,16 @@ def main() -> None:
     parser.add_argument("--damages", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    found = trial(options.count, options.damages, options.seed)
+    print(json.dumps(found, indent=2))
+    with RESULTS.open("a") as file:
+        file.write(json.dumps(found) + "\n")
+    if found["killed"]["broken"] or found["damaged"]["broken"]:
+        sys.exit(1)
+
+
+def trial(count: int, n_damages: int, seed: int) -> dict[str, Any]:
+    """Searches that are killed, files that are damaged; in a process without other threads, which a fork would lose."""
     warnings.simplefilter("ignore")
     os.environ["OMP_NUM_THREADS"] = "1"
     import optuna  # noqa: F401
@@ -230,20 +241,15 @@ def main() -> None:
     torch.set_num_threads(1)  # threads do not live on in a fork
     began, folder = time.monotonic(), Path(tempfile.mkdtemp(prefix="studies-"))
     try:
-        found = {
+        return {
             "subject": "studies",
-            "seed": options.seed,
-            "killed": kills(options.count, options.seed, folder),
-            "damaged": damages(options.damages, options.seed, folder),
+            "seed": seed,
+            "killed": kills(count, seed, folder),
+            "damaged": damages(n_damages, seed, folder),
             "seconds": round(time.monotonic() - began),
         }
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    print(json.dumps(found, indent=2))
-    with RESULTS.open("a") as file:
-        file.write(json.dumps(found) + "\n")
-    if found["killed"]["broken"] or found["damaged"]["broken"]:  # type: ignore[index]
-        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -375,6 +375,7 @@ each_case = pytest.mark.parametrize("case", LABELS, ids=lambda case: case.name)
         contract.test_frames_are_read_by_column_names,
         contract.test_fit_leaves_the_world_as_it_was,
         contract.test_fits_repeat_alone_twice_and_in_threads,
+        contract.test_predict_from_eight_threads_at_once_is_right,
     ],
     ids=lambda promise: promise.__name__,
 )

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
-from cases import CLASSIFIERS, ESTIMATORS, IMAGES, MEMORIES, SCORER, EstimatorCase
+from cases import CLASSIFIERS, ESTIMATORS, IMAGES, MEMORIES, MEMORY, SCORER, EstimatorCase
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
@@ -23,7 +23,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 
-from energate import EnergyClassifier, InputError, load, save
+from energate import EnergyClassifier, EnergyScorer, InputError, load, save
 from energate.estimators.edge import SCALINGS
 from energate.estimators.liking import LikingMixin
 
@@ -85,6 +85,36 @@ def test_ten_thousand_columns(case) -> None:
     # A symmetric pair has both sides, and a network goes over every pixel.
     rows = wide[:, :2000] if case.pairs else wide[:, :1600] if case is IMAGES else wide
     check_scores(case, case.fit(rows, np.arange(20) % 2, **options), rows)
+
+
+def test_what_memory_has_no_room_for_is_refused_before_it_begins(monkeypatch) -> None:
+    monkeypatch.setattr("energate.tables.room.room", lambda: 40_000.0)
+    with pytest.raises(
+        InputError, match=r"\d auto-encoders of 4 columns with 1,000 units each take 0 MB.*units='trunk'"
+    ):
+        EnergyClassifier("mean", n_hidden=1000, max_epochs=1, device="cpu").fit(X, y)
+    with pytest.raises(InputError, match=r"Steps of [\d,]+ bytes of weights take .*Fewer hidden units"):
+        EnergyClassifier("mean", n_hidden=100, max_epochs=1, pretrain_epochs=1, device="cpu").fit(X, y)
+    wide = RNG.normal(size=(20, 50))
+    with pytest.raises(InputError, match=r"Covariances of 50 columns take .*column_weight=0"):
+        EnergyScorer(column_weight=0.5, device="cpu").fit(wide)
+
+
+def test_a_memory_of_very_many_columns_compares_whole_rows(monkeypatch) -> None:
+    monkeypatch.setattr("energate.estimators.scorer.WIDEST", 3)
+    scorer = EnergyScorer(device="cpu", random_state=0).fit(X)
+    assert not scorer.soft_columns_
+    check_scores(MEMORY, scorer, X)
+
+
+@each
+def test_predict_from_eight_threads_at_once_is_right(case) -> None:
+    model = case.fit(X, y)
+    alone = case.scores(model, X)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: case.scores(model, X), range(16)))
+    for each_ in found:
+        np.testing.assert_allclose(each_, alone, rtol=1e-6, atol=1e-8)
 
 
 @each_classifier

@@ -1,4 +1,5 @@
 import contextlib
+import json
 import os
 import signal
 import sqlite3
@@ -412,6 +413,50 @@ def test_files_of_others_are_left_alone(tmp_path) -> None:
             search(quick(), X, y, n_trials=1, storage=tmp_path / name)
     with pytest.raises(InputError, match="path of an SQLite file"):
         search(quick(), X, y, n_trials=1, storage="postgresql://x/y")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are forked")
+@pytest.mark.slow
+def test_killed_searches_go_on_and_damaged_files_are_refused() -> None:
+    """The short form of benchmarks/chaos/studies.py, in a process without other threads."""
+    folder = str(Path(__file__).parents[2] / "benchmarks" / "chaos")
+    code = "import json, studies; print(json.dumps(studies.trial(2, 8, seed=1)))"
+    settings = {**os.environ, "PYTHONPATH": os.pathsep.join([folder, *sys.path])}
+    done = subprocess.run([sys.executable, "-c", code], env=settings, check=True, capture_output=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["killed"]["broken"] == []
+    assert found["killed"]["kills"] >= 2
+    assert found["damaged"]["broken"] == []
+    assert found["damaged"]["ended"]["refused"] >= 2
+
+
+def test_a_damaged_study_is_told_with_a_way_out(tmp_path) -> None:
+    X, y = blobs()
+    file = tmp_path / "search.db"
+    search(quick(), X, y, RATES, n_trials=2, storage=file)
+    assert os.listdir(tmp_path) == ["search.db"]
+    good = file.read_bytes()
+
+    def refused() -> str:
+        with pytest.raises(InputError, match=r"search\.db is damaged .*begins anew") as told:
+            search(quick(), X, y, RATES, n_trials=2, storage=file)
+        return str(told.value)
+
+    file.write_bytes(good[: len(good) // 2])
+    refused()
+    for statement, words in {
+        "UPDATE trial_values SET value = value + 1e-9": "trial 0 is not as it was written",
+        "UPDATE trial_user_attributes SET value_json = '{'": "cannot be read",
+        "DELETE FROM trial_user_attributes": "cannot be read",
+        "DROP TABLE trial_values": "cannot be read",
+    }.items():
+        file.write_bytes(good)
+        with contextlib.closing(sqlite3.connect(file)) as connection:
+            connection.execute(statement)
+            connection.commit()
+        assert words in refused()
+    file.write_bytes(good)
+    assert len(search(quick(), X, y, RATES, n_trials=2, storage=file).trials) == 2
 
 
 # --- the surface -----------------------------------------------------------------------------------------------------

@@ -115,8 +115,10 @@ def plainly(how_to_go_on: str) -> Iterator[None]:
     except (InputError, MissingExtraError) as error:
         say(f"Error: {_line(error)}", "bold red")
         raise typer.Exit(2) from error
-    except MemoryError as error:
-        said = f" ({_line(error)})" if str(error) else ""
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "can't allocate memory" not in str(error):  # torch's words
+            raise
+        said = f" ({_line(error)[:200]})" if str(error) else ""
         say(f"Error: memory ran out{said}. Take fewer rows or columns.", "bold red")
         raise typer.Exit(2) from error
     except KeyboardInterrupt as error:

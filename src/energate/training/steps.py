@@ -74,8 +74,8 @@ class Optimiser:
         self._decay, self._momentum = weight_decay, momentum
         tensors = list(tensors)
         n_bytes = sum(tensor.nbytes for tensor in tensors if tensor.device.type == "cpu")
-        # The gradients, their means, and the best weights so far: told before minutes are spent.
-        check_room((n_means + 2) * n_bytes, f"Steps of {n_bytes:,} bytes of weights", _SMALLER)
+        # Gradients, their means, the best so far, and about three times as much in passing: told before it begins.
+        check_room((n_means + 5) * n_bytes, f"Steps of {n_bytes:,} bytes of weights", _SMALLER)
         self._fused = all(tensor.device.type in ("cpu", "cuda") for tensor in tensors)
         self.traces = [self._trace(tensor, n_means) for tensor in tensors]
 

@@ -154,7 +154,11 @@ _WAY_OUT = (
 )
 
 
-def _damaged(path: Path | str, why: object) -> InputError:
+class _UnreadableError(Exception):
+    """What is in a study is not what was written there."""
+
+
+def _damaged(path: Path, why: object) -> InputError:
     return InputError(f"`storage` {path} is damaged ({' '.join(str(why).split())[:200]}). {_WAY_OUT}")
 
 
@@ -171,7 +175,7 @@ def undamaged(path: Path) -> Iterator[None]:
         raise InputError(
             f"`storage` {path} cannot be used ({error.orig}). One process at a time, in a folder with room."
         ) from error
-    except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error) as error:
+    except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, _UnreadableError) as error:
         raise _damaged(path, error) from error
 
 
@@ -183,7 +187,9 @@ def _check_tables(path: Path) -> None:
     except sqlite3.OperationalError as error:
         raise InputError(f"`storage` {path} cannot be opened ({error}). One process at a time.") from error
     except sqlite3.DatabaseError as error:
-        if path.open("rb").read(16) == b"SQLite format 3\0":
+        with path.open("rb") as file:
+            head = file.read(16)
+        if head == b"SQLite format 3\0":
             raise _damaged(path, error) from error
         raise InputError(f"`storage` {path} is no SQLite file ({error}). Give another path.") from error
     if told != ["ok"]:
@@ -212,7 +218,7 @@ def _readable(study_name: str) -> Iterator[None]:
     except InputError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, AssertionError) as error:
-        raise _damaged("", f"the study {study_name!r} cannot be read: {type(error).__name__}: {error}") from error
+        raise _UnreadableError(f"the study {study_name!r} cannot be read: {type(error).__name__}: {error}") from error
 
 
 class Study:
