@@ -23,7 +23,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 
-from energate import EnergyClassifier, EnergyScorer, InputError, load, save
+from energate import EnergyClassifier, EnergyScorer, InputError, MemoryUnits, SoftColumnUnits, load, save
 from energate.estimators.edge import SCALINGS
 from energate.estimators.liking import LikingMixin
 
@@ -95,16 +95,15 @@ def test_what_memory_has_no_room_for_is_refused_before_it_begins(monkeypatch) ->
         EnergyClassifier("mean", n_hidden=1000, max_epochs=1, device="cpu").fit(X, y)
     with pytest.raises(InputError, match=r"Steps of [\d,]+ bytes of weights take .*Fewer hidden units"):
         EnergyClassifier("mean", n_hidden=100, max_epochs=1, pretrain_epochs=1, device="cpu").fit(X, y)
-    wide = RNG.normal(size=(20, 50))
-    with pytest.raises(InputError, match=r"Covariances of 50 columns take .*column_weight=0"):
-        EnergyScorer(column_weight=0.5, device="cpu").fit(wide)
 
 
-def test_a_memory_of_very_many_columns_compares_whole_rows(monkeypatch) -> None:
-    monkeypatch.setattr("energate.estimators.scorer.WIDEST", 3)
+def test_a_memory_of_very_many_columns_has_no_square_matrix_of_them(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr("energate.training.memory.MOST_COLUMNS", 3)
     scorer = EnergyScorer(device="cpu", random_state=0).fit(X)
-    assert not scorer.soft_columns_
+    assert [type(group) for group in scorer.model_.groups] == [MemoryUnits, SoftColumnUnits]
     check_scores(MEMORY, scorer, X)
+    save(scorer, tmp_path / "model.zip")
+    np.testing.assert_allclose(load(tmp_path / "model.zip").score_samples(X), scorer.score_samples(X), rtol=1e-9)
 
 
 @each
