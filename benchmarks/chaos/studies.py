@@ -88,8 +88,8 @@ def finished(storage: Path) -> dict[int, Any]:
         return {each.number: [each.params, each.values] for each in trials if each.state.name == "COMPLETE"}
 
 
-def killed(work: Callable[[], object], after: float) -> str:
-    """Run something in a process of its own and kill it; how that ended."""
+def killed(work: Callable[[], object], after: float, log: Path, n_lines: int) -> str:
+    """Run something in a process of its own and kill it, so long after its log has these lines; how that ended."""
     process = os.fork()
     if process == 0:
         try:
@@ -98,6 +98,10 @@ def killed(work: Callable[[], object], after: float) -> str:
         except BaseException as error:
             print(f"{type(error).__name__}: {error}"[:500], file=sys.stderr, flush=True)
             os._exit(1)
+    while log.read_text().count("\n") < n_lines and not os.waitid(
+        os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT
+    ):
+        time.sleep(0.002)
     time.sleep(after)
     with contextlib.suppress(ProcessLookupError):
         os.kill(process, signal.SIGKILL)
@@ -115,7 +119,7 @@ def kills(count: int, seed: int, folder: Path) -> dict[str, Any]:
         log.touch()
         work = by_command if file % 4 == 0 else look
         before: dict[int, Any] = {}
-        moments = [rng.uniform(0, 0.4), *(rng.uniform(0.1, 2.5) for _ in range(rng.randrange(1, 5))), 600.0]
+        moments = [rng.uniform(0, 0.4), *(rng.uniform(0, 0.5) for _ in range(rng.randrange(1, 5))), 600.0]
         for after in moments:
             n_before = len(log.read_text().splitlines())
             wanted = len(before) + (3 if after > 100 else 300)
@@ -127,7 +131,8 @@ def kills(count: int, seed: int, folder: Path) -> dict[str, Any]:
             if after > 100:
                 how = _to_its_end(search)
             else:
-                how = killed(search, after)
+                n_more = 0 if after is moments[0] else rng.randrange(12)
+                how = killed(search, after, log, n_before + n_more)
                 n_kills += how == "killed"
             ended[how] += 1
             lines = [line.split() for line in log.read_text().splitlines()]
