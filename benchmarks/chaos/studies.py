@@ -27,7 +27,7 @@ import numpy as np
 
 RESULTS = Path(__file__).parents[1] / "results" / "chaos.jsonl"
 SPACE: dict[str, Any] = {"learning_rate": (1e-3, 1e-1, "log"), "n_hidden": [2, 3]}
-X = np.random.default_rng(0).normal(size=(80, 3))
+X = np.random.default_rng(0).normal(size=(200, 3))
 Y = (X[:, 0] > 0).astype(int)
 
 
@@ -49,7 +49,9 @@ def by_command(storage: Path, n_trials: int) -> None:
         table.write_text("\n".join(["a,b,c,y", *rows]))
     given = ["search", table, "--target", "y", "--storage", storage, "-n", n_trials, "--units", "mean", "--epochs", 1]
     with contextlib.redirect_stdout(None), contextlib.redirect_stderr(None):
-        app([*map(str, given), "-o", str(storage.with_suffix(".zip"))], standalone_mode=False)
+        code = app([*map(str, given), "-o", str(storage.with_suffix(".zip"))], standalone_mode=False)
+    if code:
+        raise RuntimeError(f"energate search ended with {code}")
 
 
 def told_to(log: Path) -> None:
