@@ -27,7 +27,7 @@ import numpy as np
 
 RESULTS = Path(__file__).parents[1] / "results" / "chaos.jsonl"
 SPACE: dict[str, Any] = {"learning_rate": (1e-3, 1e-1, "log"), "n_hidden": [2, 3]}
-X = np.random.default_rng(0).normal(size=(80, 3))
+X = np.random.default_rng(0).normal(size=(200, 3))
 Y = (X[:, 0] > 0).astype(int)
 
 
@@ -49,7 +49,9 @@ def by_command(storage: Path, n_trials: int) -> None:
         table.write_text("\n".join(["a,b,c,y", *rows]))
     given = ["search", table, "--target", "y", "--storage", storage, "-n", n_trials, "--units", "mean", "--epochs", 1]
     with contextlib.redirect_stdout(None), contextlib.redirect_stderr(None):
-        app([*map(str, given), "-o", str(storage.with_suffix(".zip"))], standalone_mode=False)
+        code = app([*map(str, given), "-o", str(storage.with_suffix(".zip"))], standalone_mode=False)
+    if code:
+        raise RuntimeError(f"energate search ended with {code}")
 
 
 def told_to(log: Path) -> None:
@@ -88,8 +90,8 @@ def finished(storage: Path) -> dict[int, Any]:
         return {each.number: [each.params, each.values] for each in trials if each.state.name == "COMPLETE"}
 
 
-def killed(work: Callable[[], object], after: float) -> str:
-    """Run something in a process of its own and kill it; how that ended."""
+def killed(work: Callable[[], object], after: float, log: Path, n_lines: int) -> str:
+    """Run something in a process of its own and kill it, so long after its log has these lines; how that ended."""
     process = os.fork()
     if process == 0:
         try:
@@ -98,6 +100,10 @@ def killed(work: Callable[[], object], after: float) -> str:
         except BaseException as error:
             print(f"{type(error).__name__}: {error}"[:500], file=sys.stderr, flush=True)
             os._exit(1)
+    while log.read_text().count("\n") < n_lines and not os.waitid(
+        os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT
+    ):
+        time.sleep(0.002)
     time.sleep(after)
     with contextlib.suppress(ProcessLookupError):
         os.kill(process, signal.SIGKILL)
@@ -115,7 +121,7 @@ def kills(count: int, seed: int, folder: Path) -> dict[str, Any]:
         log.touch()
         work = by_command if file % 4 == 0 else look
         before: dict[int, Any] = {}
-        moments = [rng.uniform(0, 0.4), *(rng.uniform(0.1, 2.5) for _ in range(rng.randrange(1, 5))), 600.0]
+        moments = [rng.uniform(0, 0.4), *(rng.uniform(0, 0.5) for _ in range(rng.randrange(1, 5))), 600.0]
         for after in moments:
             n_before = len(log.read_text().splitlines())
             wanted = len(before) + (3 if after > 100 else 300)
@@ -127,7 +133,8 @@ def kills(count: int, seed: int, folder: Path) -> dict[str, Any]:
             if after > 100:
                 how = _to_its_end(search)
             else:
-                how = killed(search, after)
+                n_more = 0 if after is moments[0] else rng.randrange(12)
+                how = killed(search, after, log, n_before + n_more)
                 n_kills += how == "killed"
             ended[how] += 1
             lines = [line.split() for line in log.read_text().splitlines()]
