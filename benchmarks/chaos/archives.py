@@ -32,7 +32,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -169,6 +169,13 @@ def swapped(members: Members, rng: random.Random, others: list[Members]) -> Chan
     return Changed("members", zipped(found) if rng.random() < 0.5 else found)
 
 
+@cache
+def bomb(name: str) -> bytes:
+    """A zip file of two members, of which one is 300 MB of blanks; compressed it is small."""
+    other = WEIGHTS if name == CONFIG else CONFIG
+    return zipped({name: b" " * 300_000_000, other: b"{}"}, zipfile.ZIP_DEFLATED)
+
+
 NAMES = ("../outside", "/tmp/outside", "a/../../outside", "..\\outside", CONFIG, "config.json\0.txt", "./config.json")
 
 
@@ -183,10 +190,8 @@ def trick(members: Members, rng: random.Random, _: list[Members]) -> Changed:
             place = rng.randrange(len(pairs))
             pairs[place] = rng.choice(NAMES), pairs[place][1]
             return Changed("zip trick", zipped(pairs))
-        case 2:  # a bomb: 30 MB of blanks are a few bytes, compressed
-            place = rng.randrange(len(pairs))
-            pairs[place] = pairs[place][0], b" " * 30_000_000
-            return Changed("zip trick", zipped(pairs, rng.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2))))
+        case 2:
+            return Changed("zip trick", bomb(rng.choice(tuple(members))))
         case 3:  # compressed, and else right
             return Changed("zip trick", zipped(pairs, rng.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA))))
         case 4:  # the directory says what is not so: sizes, places, flags, methods
@@ -323,7 +328,7 @@ def forged_base(members: Members, rng: random.Random, _: list[Members]) -> Chang
     schema = json.loads(inside["schema.json"])
     match rng.randrange(4):
         case 0:
-            data = zipped({**inside, rng.choice(("schema.json", "bomb")): b" " * 300_000_000}, zipfile.ZIP_DEFLATED)
+            data = bomb(rng.choice(("schema.json", "bomb")))
         case 1:
             schema["__module__"], schema["__class__"] = rng.choice(
                 (("os", "system"), ("builtins", "eval"), ("a.b", "c"))
@@ -594,6 +599,12 @@ def disk(size: str) -> Iterator[Path]:
             subprocess.run(["umount", folder], check=True, capture_output=True)
 
 
+def fill(folder: Path, left: int) -> None:
+    """Write until there are so many bytes left."""
+    found = os.statvfs(folder)
+    (folder / "other").write_bytes(bytes(max(0, found.f_bavail * found.f_frsize - left)))
+
+
 def try_disks(rounds: int) -> dict[str, Any]:
     """Save where there is no room, and where nothing may be written; where nobody may mount, files that cannot grow."""
     models, expected = two_models()
@@ -616,8 +627,9 @@ def try_disks(rounds: int) -> dict[str, Any]:
     for number in range(rounds):
         name = ("model", "model.zip")[number % 2]
         try:
-            with disk(f"{60 + 4 * (number // 2)}k") as folder:  # from no room for a second model to enough
+            with disk("1m") as folder:
                 save(models[0], folder / name)
+                fill(folder, 4096 * (number // 2))  # from no room at all to enough for a second model
                 attempted("full disk", folder / name)
                 subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True, capture_output=True)
                 try:

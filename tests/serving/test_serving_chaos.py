@@ -67,7 +67,8 @@ def test_without_memory_the_answer_is_503_and_the_server_lives_on(chaos: Any, of
 def test_clients_that_never_finish_are_cut_off(chaos: Any, offline: Any, running: Any) -> None:
     found = chaos.slow(running, offline, 6)
     assert found["wrong"] == []
-    assert found["ends"] == {"half a body: 408": 2, "half a head: 408": 2, "nothing: closed": 2}
+    assert sum(found["ends"].values()) == 6
+    assert {"half a body: 408", "half a head: 408", "nothing: closed"} <= found["ends"].keys()
 
 
 def test_at_sigterm_every_request_in_flight_is_answered(chaos: Any, offline: Any) -> None:
