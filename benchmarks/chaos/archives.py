@@ -54,7 +54,8 @@ from energate import (
     save,
 )
 from energate.estimators import TableEncoder
-from energate.persistence.archive import checksum, dump, parse, seal
+from energate.persistence.config import checksum, seal
+from energate.persistence.values import dump, parse
 from energate.tables import CategoryColumn, Columns, ImageColumn, NumberColumn
 
 RESULTS = Path(__file__).parents[1] / "results" / "chaos.jsonl"

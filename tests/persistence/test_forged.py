@@ -11,7 +11,8 @@ import pytest
 
 from energate import EnergyClassifier, InputError, LabelMLP, load, save
 from energate.persistence import _store
-from energate.persistence.archive import checksum, decode, dump, encode, parse
+from energate.persistence.config import checksum
+from energate.persistence.values import decode, dump, encode, parse
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "chaos" / "archives.py"
 X = np.random.default_rng(0).normal(size=(60, 4))

@@ -43,8 +43,8 @@ from energate import (
 )
 from energate.estimators import PairScorer
 from energate.persistence import SCHEMA, _store, read_columns
-from energate.persistence.archive import checksum as _checksum
-from energate.persistence.archive import decode, dump, encode, parse
+from energate.persistence.config import checksum as _checksum
+from energate.persistence.values import decode, dump, encode, parse
 from energate.tables import CodedRows, learn_columns
 
 QUICK: dict[str, Any] = {"max_epochs": 2, "n_hidden": 6, "n_factors": 5, "random_state": 0}

@@ -26,7 +26,8 @@ from energate import EnergyRefiner, EnergyScorer, InputError, LabelMLP, load, sa
 from energate.errors import MissingExtraError
 from energate.paper.baselines import svm_labels
 from energate.persistence import _moved
-from energate.persistence.archive import checksum, dump, parse, seal
+from energate.persistence.config import checksum, seal
+from energate.persistence.values import dump, parse
 
 X, Y = rows(200)
 SUBSET: dict[str, Any] = {**QUICK, "objective": "subset", "cv": 2}

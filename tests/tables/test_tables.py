@@ -418,7 +418,7 @@ def test_columns_must_fit_the_model(model: EnergyScorer, tmp_path: Path) -> None
 
 
 def test_altered_columns_are_noticed(model: EnergyScorer, tmp_path: Path) -> None:
-    from energate.persistence.archive import checksum
+    from energate.persistence.config import checksum
 
     save(model, tmp_path / "model", columns=COLUMNS)
     place = tmp_path / "model" / "config.json"

@@ -9,15 +9,9 @@ A base, the estimator inside another, is an entry like that of the whole model i
 A change of what an estimator saves (its parameters, its ``_FITTED``, the names of its weights) takes a new ``SCHEMA``
 and code that reads the old one; parameters that came later are in ``_ADDED`` of the estimator, values that `fit` finds
 in ``_FITTED_LATER``, with functions that find them for a model of an older file.
-
-Parameters and fitted values are strict JSON, and back, without loss of value or type.  JSON's own null, true, numbers,
-strings and lists stand for themselves.  Everything else is an object with one key that says what it is: ``{"$tuple":
-[...]}``.  A value of any other kind is refused.
 """
 
 import hashlib
-import json
-import math
 import os
 import platform
 import re
@@ -36,22 +30,34 @@ from torch import Tensor, nn
 import energate
 from energate.errors import InputError, require
 from energate.estimators.bases import MissingBase
-from energate.estimators.cells import Cells
-from energate.estimators.edge import Gain, Scaler, resolve_device
+from energate.estimators.edge import resolve_device
 from energate.estimators.streamed import StreamMixin
 from energate.persistence import _store, imputers, pipelines
 from energate.persistence._moved import new_names, renamed
 from energate.persistence._store import BASE, CONFIG, WEIGHTS
+from energate.persistence.config import (
+    DTYPES,
+    FORMAT,
+    SCHEMA,
+    added_after,
+    checksum,
+    columns_of,
+    estimators,
+    found_after,
+    inner_of,
+    is_foreign,
+    is_model,
+    read_config,
+    seal,
+    seals,
+    without_gone,
+)
+from energate.persistence.values import brief, cut, decode, dump, encode, line
 from energate.tables import Columns
 from energate.units import HiddenUnits
 from energate.views import KINDS, view_of
 
-FORMAT = "energate model"
-SCHEMA = 7
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
 LONG = 1000  # longer arrays of floats go beside the weights
-LONGEST_TEXT = 600  # characters of a file, in a message
-WIDE = 64  # characters for each text of an array; where all are shorter, a wider array comes back with these
 SAVED = "saved"  # the default of `load`: the base that is in the files
 
 
@@ -500,274 +506,3 @@ def _set_base(model: Any, base: Any, recorded: Any) -> None:
         model.base = MissingBase(recorded["$class"])
     else:
         model.base = base if model.prefit else clone(base)
-
-
-# --- the configuration -------------------------------------------------------------------------------------------
-
-
-def estimators() -> dict[str, Any]:
-    """What can be saved, by name."""
-    return {kind.__name__: kind for kind in sorted(KINDS, key=lambda kind: kind.__name__)}
-
-
-def inner_of(kind: type) -> str | None:
-    """The parameter of an estimator that holds another one, whose fitted form is in the attribute ``base_``."""
-    found: str | None = getattr(kind, "_INNER", None)
-    return found
-
-
-def without_gone(kind: type, saved: dict[str, Any], path: Any) -> dict[str, Any]:
-    """The parameters of a file without those that an estimator had once, ``_GONE``, if they have the value there."""
-    gone: dict[str, Any] = getattr(kind, "_GONE", {})
-    for name, value in gone.items():
-        if name in saved and decode(saved[name]) != value:
-            raise InputError(f"{path!s} has {name}={decode(saved[name])!r}, which is no longer there. Fit it again.")
-    return {name: value for name, value in saved.items() if name not in gone}
-
-
-def added_after(kind: type, schema: int) -> list[str]:
-    """The parameters that a later schema added: older files have those of ``_BEFORE``, or the defaults."""
-    added = [each for base in kind.__mro__ for each in vars(base).get("_ADDED", {}).items()]
-    return [name for later, names in added if schema < later for name in names]
-
-
-def found_after(kind: type, schema: int) -> dict[str, Callable[[Any], Any]]:
-    """What the `fit` of an estimator finds since a later schema, and how to find it for a model of an older file."""
-    added: dict[int, dict[str, Callable[[Any], Any]]] = getattr(kind, "_FITTED_LATER", {})
-    return {name: find for later, found in added.items() if schema < later for name, find in found.items()}
-
-
-def is_foreign(base: Any) -> bool:
-    """Whether the entry of a base is that of one that is not ours."""
-    return type(base) is dict and "class" in base
-
-
-def seal(data: bytes) -> dict[str, Any]:
-    """Size and sha256 of a member, by which damage is noticed."""
-    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-
-
-def checksum(config: dict[str, Any]) -> str:
-    """The sha256 of everything else in a configuration."""
-    return hashlib.sha256(dump({key: value for key, value in config.items() if key != "sha256"})).hexdigest()
-
-
-def is_model(members: dict[str, bytes]) -> bool:
-    """Whether the members are those of a saved model, of whatever schema."""
-    try:
-        config = parse(members[CONFIG])
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(config, dict) and config.get("format") == FORMAT
-
-
-def read_config(data: bytes, path: Any) -> dict[str, Any]:
-    """The configuration, checked: after this every entry has the type that `save` gave it."""
-    try:
-        config = parse(data)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path!s} is damaged: {CONFIG} is not valid JSON ({line(error)}).") from error
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
-        raise InputError(f"{path!s} is not a saved model: the `format` in {CONFIG} must be {FORMAT!r}.")
-    schema = config.get("schema")
-    if type(schema) is not int or schema < 1:
-        raise InputError(f"{path!s} is damaged: the `schema` in {CONFIG} must be a whole number; got {brief(schema)}.")
-    if schema > SCHEMA:
-        versions = config.get("versions")
-        writer = versions.get("energate", "?") if isinstance(versions, dict) else "?"
-        raise InputError(
-            f"{path!s} was written by energate {cut(str(writer))}, schema {brief(schema)}; this version, "
-            f"{energate.__version__}, reads up to schema {SCHEMA}. Upgrade energate."
-        )
-    try:
-        found = checksum(config)
-    except (ValueError, RecursionError):  # a number beyond all floats
-        found = ""
-    if config.get("sha256") != found:
-        raise InputError(f"{path!s} is damaged: {CONFIG} is not what was saved. Save or copy the model again.")
-    if type(config.get("estimator")) is str and config["estimator"] not in estimators():
-        raise InputError(
-            f"{path!s} holds the estimator {brief(config['estimator'])}; this version knows {', '.join(estimators())}."
-        )
-    if type(config.get("versions")) is not dict or not _is_seal(config.get("weights")) or not _is_entry(config):
-        raise InputError(f"{path!s} is damaged: {CONFIG} lacks something, or holds what `save` does not write.")
-    return config
-
-
-def columns_of(config: dict[str, Any], path: Any) -> Columns | None:
-    """The columns that a configuration holds, if any, checked."""
-    if "columns" not in config:
-        return None
-    try:
-        fitted = config["imputer"]["fitted"] if "imputer" in config else config["fitted"]
-        return Columns.from_json(config["columns"]).for_width(fitted.get("n_features_in_"))
-    except (InputError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path!s} is damaged: the `columns` in {CONFIG} cannot be read. {line(error)}") from error
-
-
-def _is_seal(value: Any) -> bool:
-    return type(value) is dict and type(value.get("size")) is int and type(value.get("sha256")) is str
-
-
-def _is_entry(entry: Any) -> bool:
-    """Whether this is what `save` writes of an estimator; values inside are checked where they are read."""
-    types = {"estimator": str, "parameters": dict, "fitted": dict, "dtype": str}
-    if type(entry) is not dict or any(type(entry.get(key)) is not wanted for key, wanted in types.items()):
-        return False
-    kind = estimators().get(entry["estimator"])
-    if kind is None or entry["dtype"] not in DTYPES or ("base" in entry) != (inner_of(kind) is not None):
-        return False
-    base: Any = entry.get("base")
-    origin = entry["parameters"].get("base")
-    if origin is not None and (type(origin) is not dict or type(origin.get("$class")) is not str):
-        return False
-    if is_foreign(base):
-        return type(base["class"]) is str and (base.get("file") is None or _is_seal(base["file"]))
-    return base is None or (_is_entry(base) and "base" not in base)
-
-
-def seals(data: bytes, path: Any) -> dict[str, dict[str, Any]]:
-    """Size and sha256 of the members beside the configuration."""
-    config = read_config(data, path)
-    base: Any = config.get("base")
-    third = {BASE: base["file"]} if is_foreign(base) and base.get("file") else {}
-    if "steps_file" in config:
-        if not _is_seal(config["steps_file"]):
-            raise InputError(f"{path!s} is damaged: {CONFIG} lacks something, or holds what `save` does not write.")
-        third = {BASE: config["steps_file"]}
-    return {WEIGHTS: config["weights"], **third}
-
-
-# --- values ------------------------------------------------------------------------------------------------------
-
-
-_PLAIN = (type(None), bool, int, str)
-_KINDS = "biufUO"  # of numpy arrays: bool, whole numbers, floats, text, and objects that are plain
-
-
-def encode(value: Any, name: str) -> Any:
-    """What stands for ``value`` in JSON; ``name`` is for the message if nothing does."""
-    if type(value) in _PLAIN:
-        return value
-    if type(value) is float:
-        return value if math.isfinite(value) else {"$float": str(value)}
-    if type(value) is list:
-        return [encode(item, name) for item in value]
-    if type(value) is tuple:
-        return {"$tuple": [encode(item, name) for item in value]}
-    if type(value) is dict:  # as pairs, since keys need not be text
-        return {"$dict": [[encode(key, name), encode(item, name)] for key, item in value.items()]}
-    if isinstance(value, Scaler):
-        parts = {part: encode(array, name) for part, array in vars(value).items() if array is not None}
-        return {"$scaler": parts}
-    if isinstance(value, Cells):
-        parts = {"fill": value.fill, "missing": value.missing, "categories": dict(value.categories)}
-        return {"$cells": {part: encode(content, name) for part, content in parts.items()}}
-    if isinstance(value, Gain):
-        return {"$gain": [encode(value.mean, name), encode(value.standard_error, name), value.objective]}
-    if isinstance(value, np.generic):
-        return {"$scalar": _array(np.asarray(value), name)}
-    if type(value) is np.ndarray:
-        return {"$array": _array(value, name)}
-    raise InputError(
-        f"`{name}` holds a {type(value).__name__}, which cannot be saved. Numbers, text, None, lists, tuples, "
-        "dictionaries and numpy arrays of numbers or text can."
-    )
-
-
-def _array(array: np.ndarray[Any, Any], name: str) -> dict[str, Any]:
-    items = array.ravel().tolist()
-    objects = array.dtype.kind == "O"
-    if (
-        array.dtype.kind not in _KINDS
-        or (array.dtype.kind == "f" and array.dtype.itemsize > 8)  # JSON numbers are doubles
-        or (objects and not all(type(item) in (*_PLAIN, float) for item in items))
-    ):
-        raise InputError(
-            f"`{name}` holds an array of {array.dtype}, which cannot be saved. Use numbers, booleans or text."
-        )
-    dtype = "object" if objects else array.dtype.str
-    return {"dtype": dtype, "shape": list(array.shape), "values": [encode(item, name) for item in items]}
-
-
-def decode(value: Any) -> Any:
-    """The value that ``encode`` wrote; anything that it did not write raises some exception."""
-    if type(value) in (*_PLAIN, float):
-        return value
-    if type(value) is list:
-        return [decode(item) for item in value]
-    ((kind, content),) = value.items()
-    return _DECODERS[kind](content)
-
-
-def _decode_float(text: str) -> float:
-    if text not in ("nan", "inf", "-inf"):
-        raise ValueError(text)
-    return float(text)
-
-
-def _decode_array(content: dict[str, Any]) -> np.ndarray[Any, Any]:
-    dtype = np.dtype(content["dtype"])
-    if dtype.kind not in _KINDS or dtype.hasobject != (content["dtype"] == "object"):
-        raise ValueError(dtype)
-    items = [decode(item) for item in content["values"]]
-    if dtype.kind == "U" and dtype.itemsize > 4 * WIDE:  # a forged width is memory for every item
-        dtype = np.dtype(f"U{max(WIDE, *map(len, items), 1)}") if items else np.dtype("U1")
-    return np.array(items, dtype=dtype).reshape(content["shape"])
-
-
-def _decode_scaler(content: dict[str, Any]) -> Scaler:
-    return Scaler(**{name: decode(part) for name, part in content.items()})
-
-
-def _decode_cells(content: dict[str, Any]) -> Cells:
-    return Cells(**{name: decode(part) for name, part in content.items()})
-
-
-def _decode_gain(content: list[Any]) -> Gain:
-    mean, error, objective = content
-    return Gain(float(decode(mean)), float(decode(error)), str(objective))
-
-
-_DECODERS: dict[str, Callable[[Any], Any]] = {
-    "$float": _decode_float,
-    "$tuple": lambda content: tuple(map(decode, content)),
-    "$dict": lambda content: {decode(key): decode(item) for key, item in content},
-    "$scaler": _decode_scaler,
-    "$cells": _decode_cells,
-    "$gain": _decode_gain,
-    "$scalar": lambda content: _decode_array(content)[()],
-    "$array": _decode_array,
-}
-
-
-def dump(config: dict[str, Any], indent: int | None = None) -> bytes:
-    """A configuration as JSON: without ``indent`` in the one form that checksums are taken of."""
-    separators = (",", ":") if indent is None else None
-    text = json.dumps(config, allow_nan=False, sort_keys=indent is None, indent=indent, separators=separators)
-    return text.encode("ascii")
-
-
-def parse(data: bytes) -> Any:
-    """Strict JSON; a ``ValueError`` or ``RecursionError`` where the bytes are none."""
-
-    def refuse(constant: str) -> None:
-        raise ValueError(constant)
-
-    return json.loads(data.decode("utf-8"), parse_constant=refuse)
-
-
-def line(error: Exception) -> str:
-    """The message of an error, in one line; what it tells of a forged file may be long."""
-    return cut(" ".join(str(error).split()))
-
-
-def brief(value: Any) -> str:
-    """A value for a message."""
-    return cut(repr(value))
-
-
-def cut(text: str) -> str:
-    """Text that came from a file, for a message."""
-    text = " ".join(text.split())
-    return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 3] + "..."
