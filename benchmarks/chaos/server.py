@@ -246,9 +246,10 @@ class Client:
     def hang_up(self) -> None:
         """At once, as a process does that is killed: what was not read is lost."""
         if self.streams is not None:
-            found: socket.socket = self.streams[1].get_extra_info("socket")
+            found: socket.socket | None = self.streams[1].get_extra_info("socket")
             with suppress(OSError):
-                found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                if found is not None:  # it is gone where the other side was first
+                    found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.streams[1].close()
             self.streams = None
 
