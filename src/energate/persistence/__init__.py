@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from energate.persistence._store import look
 
 if TYPE_CHECKING:
-    from energate.persistence.archive import SCHEMA, About, check_path, load, read_about, read_columns, save
+    from energate.persistence.archive import About, check_path, load, read_about, read_columns, save
+    from energate.persistence.config import SCHEMA
 
 __all__ = ["SCHEMA", "About", "check_path", "load", "look", "read_about", "read_columns", "save"]
 
