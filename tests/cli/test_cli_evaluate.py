@@ -89,7 +89,7 @@ def test_evaluate_an_anomaly_model(tmp_path: Path) -> None:
     np.savez(tmp_path / "t.npz", X=X, bad=np.repeat([0, 1], [90, 10]))
     call("fit", tmp_path / "t.npz", "--task", "anomaly", "--target", "bad", "-o", tmp_path / "m.zip")
     found = said("evaluate", tmp_path / "m.zip", tmp_path / "t.npz")
-    scores = load(tmp_path / "m.zip").decision_function(X)
+    scores = load(tmp_path / "m.zip").decision_function(pd.DataFrame(X, columns=["x0", "x1"]))
     is_odd = np.arange(100) >= 90
     assert found["roc_auc"] == pytest.approx(roc_auc_score(is_odd, -scores), abs=1e-9)
     low, high = found["roc_auc_interval"]

@@ -355,7 +355,7 @@ def test_the_commands_as_processes(tmp_path: Path, file: Path) -> None:
     np.testing.assert_allclose(run(file, X=ROWS)["energies"], load(tmp_path / "model.zip").energies(ROWS), rtol=1e-4)
     picture = tmp_path / "why.png"
     told = call("explain", tmp_path / "model.zip", tmp_path / "rows.npz", "--row", 3, "-o", picture)
-    assert "means little" in told.stderr  # of a model trained for two epochs
+    assert "does not tell which it is" in told.stderr  # of a model trained for two epochs
     assert f"rows.npz, row 3: {model.predict(X[2:3])[0]}, probability" in told.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")
     told = call("explain", tmp_path / "model.zip", tmp_path / "rows.npz", "--row", N + 1, code=2)

@@ -20,7 +20,7 @@ from energate.views import account_of, check, check_explainable, describe, expla
 from energate.views.classes import class_autoencoder, part_weights, reconstruct_classes
 
 # Models that saw few epochs show what means little, and explain says so; test_meaning.py has the warning.
-pytestmark = pytest.mark.filterwarnings("ignore:What reconstructions show")
+pytestmark = pytest.mark.filterwarnings("ignore::energate.views.MeaningWarning")
 
 N, D = 90, 5
 RANDOM = np.random.RandomState(0)

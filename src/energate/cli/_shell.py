@@ -261,7 +261,7 @@ def check_picture(path: Path | None, inputs: Iterable[Path] = ()) -> None:
     if path is None:
         return
     if path.suffix.lower() not in _PICTURES:
-        raise InputError(f"A picture must be a {', '.join(_PICTURES)} file; got {str(path)!r}.")
+        raise InputError(f"A picture must be a {', '.join(_PICTURES[:-1])} or {_PICTURES[-1]} file; got {str(path)!r}.")
     check_output(path, inputs)
 
 

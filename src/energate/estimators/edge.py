@@ -457,6 +457,13 @@ def weighted_rows(
     return Examples(X[used], labels[used], weight[used] / weight[used].mean())
 
 
+def check_given(estimator: Any, y: Any) -> None:
+    """Refuse rows without classes, in the words of scikit-learn."""
+    if y is None:
+        name = type(estimator).__name__
+        raise ValueError(f"This {name} estimator requires y to be passed, but the target y is None.")
+
+
 def valid_rows(
     estimator: Any, X_valid: Any, y_valid: Any, read: Callable[..., tuple[Array, Any]]
 ) -> tuple[Array, NDArray[Any]] | None:
