@@ -266,7 +266,7 @@ class EnergyClassifier(
             return *given.tensors(self.scaler_, self.model_.B.device), given.seed
         self.scaler_: Scaler = TABLE_SCALINGS[kind.settled(self).scaling](given.rows.X, given.rows.weight)
         train, valid = given.tensors(self.scaler_, edge.resolve_device(self.device))
-        self._build(given.rows, given.seed, X.times if isinstance(X, StreamedRows) else 1.0)
+        self._build(given.rows, given.seed)
         return train, valid, given.seed
 
     @with_callbacks
@@ -305,11 +305,11 @@ class EnergyClassifier(
         same_members = len(kind.weights(self, n_rows)) == self.model_.n_members
         return same_members and self.model_.autoencoders[0].width == self.cells_.width
 
-    def _build(self, rows: Examples, seed: int, times: float = 1.0) -> None:
-        """The model, of the size that ``times`` as many rows ask for: a stream has more than memory holds."""
-        kind, generator, n_all = kind_of(self.units), torch.Generator().manual_seed(seed), round(times * len(rows.X))
-        self.generative_weights_ = kind.weights(self, n_all)
-        self.breadth_ = kind.breadth(self, n_all)
+    def _build(self, rows: Examples, seed: int) -> None:
+        # Of a stream these are the rows in memory: the larger batches and layers of as many as it has did worse.
+        kind, generator = kind_of(self.units), torch.Generator().manual_seed(seed)
+        self.generative_weights_ = kind.weights(self, len(rows.X))
+        self.breadth_ = kind.breadth(self, len(rows.X))
         self.skip_ = kind.skip(self, rows)
         self.n_units_: int | None = 1 if kind.remembers else None
         self.model_ = kind.build(self, generator)

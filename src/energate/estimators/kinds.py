@@ -242,7 +242,7 @@ class Trunk(Kind):
         self, estimator: Any, n_rows: int, seed: int, epochs: int | None, times: float = 1.0
     ) -> TrunkTraining:
         asked, n_members = self.settled(estimator), estimator.model_.n_members
-        batch_size = _by_rows(round(times * n_rows), BATCHES) if is_auto(estimator.batch_size) else asked.batch_size
+        batch_size = _by_rows(n_rows, BATCHES) if is_auto(estimator.batch_size) else asked.batch_size
         holds_out = asked.early_stopping and epochs is None and n_rows >= 2 * n_members
         n_folds = max(n_members, math.ceil(1 / asked.validation_fraction)) if holds_out else 0
         n_train = n_rows - (n_rows // n_folds if n_folds else 0)
