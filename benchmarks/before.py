@@ -1,8 +1,9 @@
 """Default fits of this version beside those of an older one, in turn: seconds of the processor, and how good they are.
 
 Every fit is a process of its own, with one thread, after everything is imported; the older version is checked out to a
-temporary folder.  One JSON line a fit; at the end the ratios, with the range over the seeds.  Scores are accuracy of
-classes and labels, ROC AUC of anomalies, and the share of pairs that are liked more than wrong ones.
+temporary folder.  One JSON line a fit, and those that are there already are not run again; at the end the ratios, with
+the range over the seeds.  Scores are accuracy of classes and labels, ROC AUC of anomalies, and the share of pairs that are
+liked more than wrong ones.
 
     python benchmarks/before.py [--revision f4d2a98] [--seeds 3] [--out benchmarks/results/before.jsonl]
 """
@@ -121,10 +122,14 @@ def compare(revision: str, n_seeds: int, out: Path) -> None:
 
 
 def run(versions: dict[str, Path], revision: str, n_seeds: int, out: Path) -> list[dict[str, Any]]:
-    lines = []
+    lines = [json.loads(line) for line in out.read_text("utf-8").splitlines()] if out.exists() else []
+    lines = [line for line in lines if line["revision"] == revision]
+    done = {(line["estimator"], line["what"], line["seed"]) for line in lines}
     for name, (_, sources) in CASES.items():
         for what in sources:
             for seed in range(n_seeds):
+                if (name, what, seed) in done:
+                    continue
                 found = {version: measured(source, name, what, seed) for version, source in versions.items()}
                 lines.append({"estimator": name, "what": what, "seed": seed, "revision": revision, **found})
                 print(json.dumps(lines[-1]), flush=True)
