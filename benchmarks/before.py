@@ -2,8 +2,8 @@
 
 Every fit is a process of its own, with one thread, after everything is imported; the older version is checked out to a
 temporary folder.  One JSON line a fit, and those that are there already are not run again; at the end the ratios, with
-the range over the seeds.  Scores are accuracy of classes and labels, ROC AUC of anomalies, and the share of pairs that are
-liked more than wrong ones.
+the range over the seeds.  Scores are accuracy of classes and labels, ROC AUC of anomalies, and the share of pairs that
+are liked more than wrong ones.
 
     python benchmarks/before.py [--revision f4d2a98] [--seeds 3] [--out benchmarks/results/before.jsonl]
 """

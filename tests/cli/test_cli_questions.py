@@ -149,6 +149,6 @@ def test_importance_names_the_columns_that_count(shelf: Path) -> None:
     assert sum(each["share"] for each in found["columns"]) == pytest.approx(1.0)
     assert found["columns"][0]["column"] in said.stdout
     assert call("importance", shelf / "scorer.zip", shelf / "flowers.csv", "--top", "2").exit_code == 0
-    assert "must be a .png, .pdf, .svg file" in refused(
+    assert "must be a .png, .pdf or .svg file" in refused(
         "importance", shelf / "classes.zip", shelf / "flowers.csv", "-o", shelf / "columns.txt"
     )
