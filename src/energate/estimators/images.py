@@ -105,14 +105,15 @@ class ImageEnergyClassifier(NetworkClassifier, LikingMixin):
     noise_levels : the least and the largest standard deviation of the noise that training adds, each row its own, on
         the scale of ``scaling``: for ``"image"``, shares of the range of the pixels.
 
-    The other parameters and the attributes are those of all baselines, see `NetworkClassifier`, and
+    The other parameters and attributes are those of all baselines, see `NetworkClassifier`.  ``scaling="image"`` scales
+    all pixels by their common range, ``"unit"`` every pixel by its own; where pixels are in [0, 1] already ``"none"``
+    keeps them.
 
+    Attributes
+    ----------
     liking_ : sorted `score_samples` of the rows held out, or else trained on.
     mean_ : the mean of the same rows.
     given_shape_ : the shape of an image as `fit` was given it; () for rows.
-
-    ``scaling="image"`` scales all pixels by their common range, ``"unit"`` every pixel by its own; where pixels are in
-    [0, 1] already ``"none"`` keeps them.
     """
 
     # what is saved beside the model
