@@ -62,7 +62,7 @@ def scorer(source: str, seed: int) -> Fit:
 def refiner(relation: str, seed: int) -> Fit:
     from energate import EnergyRefiner
 
-    X, Y = make_multilabel_classification(1200, 40, 12, 3, random_state=seed)
+    X, Y = make_multilabel_classification(1200, 40, n_classes=12, n_labels=3, random_state=seed)
     X, X_test, Y, Y_test = train_test_split(X, Y, random_state=seed)
     base = MultiOutputClassifier(LogisticRegression(max_iter=500))
 
