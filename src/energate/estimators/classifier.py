@@ -89,8 +89,8 @@ class EnergyClassifier(
         the width of the layers (``"auto"``: 128, 192 or 256 by the number of rows), and how many there are.
     reading : for mean-covariance, ``"sum"`` trains two auto-encoders and adds their energies (the paper's classifier),
         ``"shared"`` trains one with both kinds of units.
-    n_hidden, n_factors : units and factors per class; ``"auto"`` is 8 units on a trunk, else the number of columns,
-        within 64 and 200, and fewer again from 2,000 columns on (400,000 divided by their number, at least 64).  Of a
+    n_hidden, n_factors : units and factors per class; ``"auto"`` is 8 units on a trunk (of more than 100 classes
+        fewer, down to 2), else the number of columns, within 64 and 200, and fewer again from 2,000 columns on (400,000 divided by their number, at least 64).  Of a
         memory, units at most: of more rows of a class, so many centres with counts; ``"auto"`` is 20,000 divided by the
         number of classes, within 100 and 5,000.
     activation : a name in `energate.ACTIVATIONS`.

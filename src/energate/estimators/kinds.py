@@ -149,7 +149,7 @@ class PerClass(Kind):
 # --- a trunk -------------------------------------------------------------------------------------------------------
 
 MEMBERS, FEW_MEMBERS, MANY_ROWS = 8, 4, 20_000
-UNITS_PER_CLASS = 8
+UNITS_PER_CLASS, FEWEST_PER_CLASS, UNITS_OF_ALL = 8, 2, 800  # of many classes fewer: as good, and quicker
 #: what energies are multiplied by: reconstructions suit noise of a variance of one tenth, see `energate.training.trunk`
 TRUNK_SCALE = 10.0
 SIGMOID_WEIGHT = 0.05  # of the denoising loss where outputs are sigmoid
@@ -212,7 +212,8 @@ class Trunk(Kind):
     def build(self, estimator: Any, generator: torch.Generator) -> ClassEnergies:
         n_classes, n_members = len(estimator.classes_), len(estimator.generative_weights_)
         waves = [] if estimator.scaler_.soft is None else np.flatnonzero(estimator.scaler_.soft).tolist()
-        n_hidden, skips = edge.default_size(estimator.n_hidden, UNITS_PER_CLASS), bool(len(estimator.skip_))
+        units_per_class = int(np.clip(UNITS_OF_ALL // n_classes, FEWEST_PER_CLASS, UNITS_PER_CLASS))
+        n_hidden, skips = edge.default_size(estimator.n_hidden, units_per_class), bool(len(estimator.skip_))
         units = TrunkUnits(
             n_members * n_classes,
             estimator.cells_.width,
