@@ -91,8 +91,8 @@ class EnergyClassifier(
         ``"shared"`` trains one with both kinds of units.
     n_hidden, n_factors : units and factors per class; ``"auto"`` is 8 units on a trunk (of more than 100 classes
         fewer, down to 2), else the number of columns, within 64 and 200, and fewer again from 2,000 columns on (400,000
-        divided by their number, at least 64).  Of a memory, units at most: of more rows of a class, so many centres with counts; ``"auto"`` is 20,000 divided by the
-        number of classes, within 100 and 5,000.
+        divided by their number, at least 64). Of a memory, units at most: of more rows of a class, so many centres with
+        counts; ``"auto"`` is 20,000 divided by the number of classes, within 100 and 5,000.
     activation : a name in `energate.ACTIVATIONS`.
     scaling : ``"robust"`` (by median and quartiles, softly limited to 3 of their distances; columns of two values to 0
         and 1), ``"standard"`` (by the standard deviation, but at least an eighth of the range), ``"unit"`` (to [0, 1],
