@@ -27,7 +27,7 @@ from energate.estimators.edge import (
 from energate.estimators.frames import FROM_DTYPE, CellsMixin
 from energate.estimators.kind import Round
 from energate.estimators.kinds import kind_of
-from energate.estimators.liking import LikingMixin, any_class, no_class_calibrated, not_calibrated
+from energate.estimators.liking import LikingMixin, any_class, no_class_calibrated, not_calibrated, together
 from energate.estimators.progress import reporting, with_callbacks
 from energate.estimators.streamed import StreamMixin
 from energate.estimators.threads import threads_for
@@ -395,7 +395,7 @@ class EnergyClassifier(
         ends = model.autoencoders[0].visible.name == "sigmoid"
 
         def energy(v: Tensor) -> Tensor:
-            return torch.logsumexp(model.energies(v.to(model.B)).double(), 1).cpu()
+            return together(model.energies(v.to(model.B)).double()).cpu()
 
         def means(v: Tensor, free: Tensor, some: slice) -> Tensor:  # noqa: ARG001
             units = model.autoencoders[0].groups[0]

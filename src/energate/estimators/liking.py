@@ -21,9 +21,19 @@ from energate.estimators.edge import Array, encode_labels
 CALIBRATED = "calibration_energies_"
 
 
+def together(energies: Tensor) -> Tensor:
+    """How much any class likes each row, log sum_k exp E_k: (N, K) -> (N,), with gradients.
+
+    The weights in the gradient of torch's own are exp(E_k - result), which no longer add up to 1 where energies are so
+    large that the result is rounded to the largest of them.
+    """
+    best = energies.argmax(1, keepdim=True)
+    return (energies - torch.log_softmax(energies, 1)).gather(1, best).squeeze(1)
+
+
 def any_class(energies: Tensor) -> Array:
-    """How much any class likes each row: (N, K) -> (N,)."""
-    return torch.logsumexp(energies.detach().double(), 1).cpu().numpy()
+    """The same in float64, without gradients."""
+    return together(energies.detach().double()).cpu().numpy()
 
 
 def not_calibrated(_: Any) -> Array:

@@ -197,7 +197,7 @@ class EnergyScorer(
         apart = None if some is None or some.held_out is None else self.cells_.expand(some.held_out[0])  # (n, D)
         if self.units == MEMORY:
             self.scaler_ = DISTANCE_SCALINGS[self.scaling](X, np.ones(len(X)))
-            rows = torch.as_tensor(self.scaler_(X)).to(device)
+            rows = torch.tensor(self.scaler_(X), device=device)  # a copy: where numpy's begins may change last bits
             return self._remember(rows, torch.ones_like(rows[:, 0]), seed, apart)
         self.n_units_: int | None = None
         self.soft_columns_ = False

@@ -12,6 +12,7 @@ from torch import Tensor
 from energate.errors import InputError
 from energate.estimators.completing import field_of
 from energate.estimators.edge import Array, furthest
+from energate.estimators.liking import together
 from energate.views import View, view_of
 
 
@@ -38,7 +39,7 @@ class Potential:
         """(N,), with gradients."""
         energies = self.view.likings(v)  # (N, K)
         if not self.of:
-            return _together(energies) if energies.shape[1] > 1 else energies[:, 0]
+            return together(energies) if energies.shape[1] > 1 else energies[:, 0]
         first, *others = (energies[:, k] for k in self.of)
         return first - others[0] if others else first
 
@@ -59,16 +60,6 @@ class Potential:
         found = np.zeros((len(parts), self.view.n_features))
         np.add.at(found.T, self.view.cells.layout.source, parts.T)
         return found
-
-
-def _together(energies: Tensor) -> Tensor:
-    """The logarithm of the sum of exponentials over classes: (N, K) to (N,).
-
-    The weights in the gradient of torch's own are exp(E_k - result), which no longer add up to 1 where energies are so
-    large that the result is rounded to the largest of them.
-    """
-    best = energies.argmax(1, keepdim=True)
-    return (energies - torch.log_softmax(energies, 1)).gather(1, best).squeeze(1)
 
 
 def classes_of(view: View, target: Any) -> tuple[int, ...]:
