@@ -38,6 +38,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from _breaking import RESULTS, scarred, tell
 from sklearn.linear_model import LogisticRegression
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
@@ -58,7 +59,6 @@ from energate.persistence.config import checksum, seal
 from energate.persistence.values import dump, parse
 from energate.tables import CategoryColumn, Columns, ImageColumn, NumberColumn
 
-RESULTS = Path(__file__).parents[1] / "results" / "chaos.jsonl"
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 SECONDS = 1.0  # of the processor, for a file that is refused
 ROOM = 200 * 2**20  # bytes of address space that it may take
@@ -129,30 +129,15 @@ class Changed(NamedTuple):
     fits: bool = False
 
 
-def scarred(data: bytes, rng: random.Random) -> bytes:
-    """Some bytes flipped, cut out, doubled, overwritten or put in; perhaps the end is gone."""
-    found = bytearray(data)
-    for _ in range(rng.choice((1, 1, 1, 2, 8))):
-        place, n = rng.randrange(len(found) + 1), rng.choice((1, 1, 4, 64))
-        match rng.randrange(5):
-            case 0 if place < len(found):
-                found[place] ^= 1 << rng.randrange(8)
-            case 1:
-                del found[place : place + n]
-            case 2:
-                found[place:place] = found[place : place + n]
-            case 3:
-                found[place : place + n] = rng.randbytes(n)
-            case _:
-                found[place:place] = rng.randbytes(n)
-    return bytes(found[: rng.randrange(len(found) + 1)] if rng.random() < 0.2 else found)
+#: how often, and how many bytes at once, files are damaged
+TIMES, LENGTHS = (1, 1, 1, 2, 8), (1, 1, 4, 64)
 
 
 def damaged(members: Members, rng: random.Random, _: list[Members]) -> Changed:
     if rng.random() < 0.5:
-        return Changed("damage", scarred(zipped(members), rng))
+        return Changed("damage", scarred(zipped(members), rng, TIMES, LENGTHS))
     name = rng.choice(list(members))
-    return Changed("damage", {**members, name: scarred(members[name], rng)})
+    return Changed("damage", {**members, name: scarred(members[name], rng, TIMES, LENGTHS)})
 
 
 def swapped(members: Members, rng: random.Random, others: list[Members]) -> Changed:
@@ -302,7 +287,7 @@ def forged_weights(members: Members, rng: random.Random, _: list[Members]) -> Ch
     name = rng.choice([key for key in header if key != "__metadata__"])
     match rng.randrange(5):
         case 0:
-            data = scarred(data, rng)
+            data = scarred(data, rng, TIMES, LENGTHS)
         case 1:
             data = struct.pack("<Q", rng.choice((0, 1, 10**6, 2**40, 2**63, length - 1))) + data[8:]
         case 2:
@@ -339,7 +324,7 @@ def forged_base(members: Members, rng: random.Random, _: list[Members]) -> Chang
             text = b'{"content":' * 2000 + b"0" + b"}" * 2000
             data = zipped({**inside, "schema.json": text})
         case _:
-            data = scarred(data, rng)
+            data = scarred(data, rng, TIMES, LENGTHS)
     config["base"]["file"] = seal(data)
     return Changed("forged base", sealed({**members, CONFIG: dump(config), "base.skops": data}, rng), fits=True)
 
@@ -674,11 +659,7 @@ def main() -> None:
     wrong = [each for part in parts for each in part.pop("wrong")]
     line = {"subject": "archives", "seed": options.seed, "parts": parts, "wrong": len(wrong)}
     line |= {"seconds": round(time.monotonic() - began)}
-    print(json.dumps(line, indent=1))
-    with options.results.open("a") as file:
-        file.write(json.dumps(line) + "\n")
-    if wrong:
-        sys.exit("\n".join(wrong[:50]))
+    tell(line, options.results, wrong)
 
 
 if __name__ == "__main__":

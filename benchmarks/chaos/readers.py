@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _breaking import RESULTS, scarred, tell
 
-RESULTS = Path(__file__).parents[1] / "results" / "chaos.jsonl"
 ROOM = 512 * 2**20  # bytes of address space that a table may take, beside what the libraries have
 SECONDS = 60.0  # of processor time for one table; a hang is one that takes more, or that waits
 WAITING = 300.0
@@ -86,22 +86,8 @@ def arrays(**given: Any) -> bytes:
 
 
 def bytes_changed(content: bytes, rng: random.Random) -> bytes:
-    """Some bytes flipped, cut out, doubled, or put in; perhaps the end is gone."""
-    data = bytearray(content)
-    for _ in range(rng.choice((1, 1, 2, 4, 30))):
-        place, n = rng.randrange(len(data) + 1), rng.choice((1, 1, 2, 4, 16, 200))
-        match rng.randrange(5):
-            case 0 if place < len(data):
-                data[place] ^= 1 << rng.randrange(8)
-            case 1:
-                del data[place : place + n]
-            case 2:
-                data[place:place] = data[place : place + n]
-            case 3:
-                data[place : place + n] = rng.randbytes(n)
-            case _:
-                data[place:place] = rng.choice(JUNK)
-    return bytes(data[: rng.randrange(len(data) + 1)] if rng.random() < 0.2 else data)
+    """Damage, also by what means something in a table."""
+    return scarred(content, rng, (1, 1, 2, 4, 30), (1, 1, 2, 4, 16, 200), lambda rng, _: rng.choice(JUNK))
 
 
 def cells_changed(content: bytes, rng: random.Random, suffix: str) -> bytes:
@@ -448,13 +434,7 @@ def main() -> None:
         work()
         return
     found = trial(options.count, options.seed, options.keep)
-    for line in found["broken"][:50]:
-        print(line, file=sys.stderr)
-    print(json.dumps(found))
-    with RESULTS.open("a") as file:
-        file.write(json.dumps(found) + "\n")
-    if found["broken"]:
-        sys.exit(1)
+    tell(found, RESULTS, found["broken"])
 
 
 if __name__ == "__main__":

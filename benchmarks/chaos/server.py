@@ -41,13 +41,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from _breaking import RESULTS, tell
 
 from energate import EnergyClassifier, save
 from energate.errors import require
 
 pa = require("pyarrow", "tables")
 
-RESULTS = Path(__file__).parents[1] / "results" / "chaos.jsonl"
 N_COLUMNS = 16
 GROWTH = 40 * 2**20  # bytes that the server may take more at the end than after a quarter of the requests
 PATIENCE = 120.0  # seconds for an answer, on a machine that does other things, too
@@ -495,11 +495,7 @@ def main() -> None:
     wrong = [each for part in parts for each in part.pop("wrong")]
     line = {"subject": "server", "seed": options.seed, "parts": parts, "wrong": len(wrong)}
     line |= {"seconds": round(time.monotonic() - began)}
-    print(json.dumps(line, indent=1))
-    with options.results.open("a") as file:
-        file.write(json.dumps(line) + "\n")
-    if wrong:
-        sys.exit("\n".join(wrong[:50]))
+    tell(line, options.results, wrong)
 
 
 if __name__ == "__main__":

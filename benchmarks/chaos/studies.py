@@ -9,12 +9,10 @@ Then good files are cut, flipped, or are something else: they are refused in one
 
 import argparse
 import contextlib
-import json
 import os
 import random
 import shutil
 import signal
-import sys
 import tempfile
 import time
 import warnings
@@ -24,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _breaking import RESULTS, forked, tell
 
-RESULTS = Path(__file__).parents[1] / "results" / "chaos.jsonl"
 SPACE: dict[str, Any] = {"learning_rate": (1e-3, 1e-1, "log"), "n_hidden": [2, 3]}
 X = np.random.default_rng(0).normal(size=(200, 3))
 Y = (X[:, 0] > 0).astype(int)
@@ -92,14 +90,7 @@ def finished(storage: Path) -> dict[int, Any]:
 
 def killed(work: Callable[[], object], after: float, log: Path, n_lines: int) -> str:
     """Run something in a process of its own and kill it, so long after its log has these lines; how that ended."""
-    process = os.fork()
-    if process == 0:
-        try:
-            work()
-            os._exit(0)
-        except BaseException as error:
-            print(f"{type(error).__name__}: {error}"[:500], file=sys.stderr, flush=True)
-            os._exit(1)
+    process = forked(work)
     while log.read_text().count("\n") < n_lines and not os.waitid(
         os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT
     ):
@@ -152,14 +143,7 @@ def kills(count: int, seed: int, folder: Path) -> dict[str, Any]:
 
 
 def _to_its_end(work: Callable[[], object]) -> str:
-    process = os.fork()
-    if process == 0:
-        try:
-            work()
-            os._exit(0)
-        except BaseException as error:
-            print(f"{type(error).__name__}: {error}"[:500], file=sys.stderr, flush=True)
-            os._exit(1)
+    process = forked(work)
     _, status = os.waitpid(process, 0)
     return "finished" if status == 0 else "BROKEN"
 
@@ -227,11 +211,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     found = trial(options.count, options.damages, options.seed)
-    print(json.dumps(found, indent=2))
-    with RESULTS.open("a") as file:
-        file.write(json.dumps(found) + "\n")
-    if found["killed"]["broken"] or found["damaged"]["broken"]:
-        sys.exit(1)
+    tell(found, RESULTS, [*found["killed"]["broken"], *found["damaged"]["broken"]])
 
 
 def trial(count: int, n_damages: int, seed: int) -> dict[str, Any]:

@@ -4,11 +4,12 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from cases import CLASSIFIERS, ESTIMATORS, IMAGES, MEMORY, SCORER, labelled_rows, logistic
 from scipy.stats import binom, false_discovery_control
 
 from energate import EnergyClassifier, EnergyRefiner, EnergyScorer, InputError, conformal, load, save
-from energate.estimators.liking import by_class
+from energate.estimators.liking import by_class, together
 
 RNG = np.random.default_rng(0)
 N = 1600
@@ -142,3 +143,12 @@ def test_errors_say_what_is_missing(fitted: EnergyClassifier) -> None:
         fitted.predict_set(X[:2], 1.5)
     with pytest.raises(InputError, match="a class for each of the 5 rows"):
         fitted.conformalize(X[:5], Y[:4])
+
+
+@pytest.mark.parametrize("size", [1.0, 1e3, 1e16, 1e80])
+def test_the_gradient_of_all_classes_together_is_a_mean_however_large_energies_are(size: float) -> None:
+    energies = (torch.tensor([[-1.0, -1.0, -1.0], [-1.0, -1.5, -3.0]], dtype=torch.float64) * size).requires_grad_()
+    found = together(energies)
+    torch.testing.assert_close(found, torch.logsumexp(energies, 1))
+    (weights,) = torch.autograd.grad(found.sum(), energies)
+    torch.testing.assert_close(weights, torch.softmax(energies, 1))
