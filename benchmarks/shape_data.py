@@ -137,6 +137,7 @@ def folded(load: Callable[[], Rows]) -> Callable[[int], Split]:
 # --- the shapes --------------------------------------------------------------------------------------------------
 
 OURS, BOOSTING, FOREST, MLP = "EnergyClassifier", "HistGradientBoosting", "RandomForest", "MLP"
+EIGHT = "EnergyClassifier, 8 units a class"  # as many as it has of up to 100 classes
 MEAN = "EnergyClassifier, mean"  # a kind of the paper: its members change with the number of rows
 #: sizes around which the defaults of a trunk change, and what lies between
 CURVE = (1_000, 2_000, 2_200, 3_000, 10_000, 11_000, 20_000, 22_000, 30_000, 50_000, 55_000, 100_000)
@@ -211,6 +212,10 @@ SHAPES: dict[str, Shape] = {
     "100 classes": Shape(
         "classes", drawn(10_000, 10_000, partial(clusters, **MANY)), (OURS, FOREST, BOOSTING), 3,
         f"10,000 rows: {_told(MANY)}",
+    ),
+    "300 classes": Shape(
+        "classes", drawn(6_000, 5_000, partial(clusters, **MANY | {"n_classes": 300})), (OURS, EIGHT, FOREST), 3,
+        f"6,000 rows: {_told(MANY | {'n_classes': 300})}",
     ),
     **{f"{n_rows:,} rows": _grown(n_rows) for n_rows in CURVE},
 }  # fmt: skip

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from shape_data import BOOSTING, FOREST, MEAN, MLP, OURS, SHAPES
+from shape_data import BOOSTING, EIGHT, FOREST, MEAN, MLP, OURS, SHAPES
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPClassifier
@@ -43,6 +43,7 @@ Line = dict[str, Any]
 #: every system with its defaults, of a seed and a device
 SYSTEMS: dict[str, Callable[[int, str], Any]] = {
     OURS: lambda seed, device: EnergyClassifier(random_state=seed, device=device),
+    EIGHT: lambda seed, device: EnergyClassifier(n_hidden=8, random_state=seed, device=device),
     MEAN: lambda seed, device: EnergyClassifier("mean", random_state=seed, device=device),
     BOOSTING: lambda seed, _: HistGradientBoostingClassifier(random_state=seed),
     FOREST: lambda seed, _: RandomForestClassifier(random_state=seed),
