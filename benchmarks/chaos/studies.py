@@ -195,8 +195,9 @@ def damages(count: int, seed: int, folder: Path) -> dict[str, Any]:
             how = f"BROKEN: {type(error).__name__}: {str(error)[:200]}"
         else:
             same = finished(path) == there
-            # An empty file is a search that has not begun; bytes that nobody uses may be any.
-            how = "went on" if same else "began" if not data else f"BROKEN: other results: {len(found.trials)} trials"
+            # An empty file is a search that has not begun, though its seed finds the same; bytes that nobody uses may
+            # be any.
+            how = "began" if not data else "went on" if same else f"BROKEN: other results: {len(found.trials)} trials"
         ended[how.partition(":")[0]] += 1
         if how.startswith("BROKEN"):
             broken.append(f"{number} {kind}: {how}")
