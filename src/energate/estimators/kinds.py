@@ -149,7 +149,7 @@ class PerClass(Kind):
 # --- a trunk -------------------------------------------------------------------------------------------------------
 
 MEMBERS, FEW_MEMBERS, MANY_ROWS = 8, 4, 20_000
-UNITS_PER_CLASS, FEWEST_PER_CLASS, UNITS_OF_ALL = 8, 2, 800  # of many classes fewer: as good, and quicker
+UNITS_PER_CLASS, FEWEST_PER_CLASS, UNITS_OF_ALL = 8, 2, 800  # of many classes fewer: quicker, and little worse
 #: what energies are multiplied by: reconstructions suit noise of a variance of one tenth, see `energate.training.trunk`
 TRUNK_SCALE = 10.0
 SIGMOID_WEIGHT = 0.05  # of the denoising loss where outputs are sigmoid
