@@ -4,6 +4,9 @@ import random
 import pytest
 import torch
 
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is imported
+
 # The tensors here are tiny: more threads only wait for each other.  `make machines` asks for more all the same.
 torch.set_num_threads(int(os.environ.get("ENERGATE_TEST_THREADS", "1")))
 

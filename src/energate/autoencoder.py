@@ -44,6 +44,9 @@ class Potentials(Protocol):
     def is_lean(self, group: HiddenUnits, v: Tensor) -> bool:
         """Whether that takes no memory for rows times units, so that rows need not come in chunks."""
 
+    def of_rows(self, model: "Autoencoder", v: Tensor, with_shared: bool) -> Tensor:
+        """What energies have without hidden units, (K, N); ``with_shared`` less `Autoencoder.shared_term`."""
+
 
 class Plain:
     """Potentials by the formula itself."""
@@ -53,6 +56,13 @@ class Plain:
 
     def is_lean(self, group: HiddenUnits, v: Tensor) -> bool:  # noqa: ARG002
         return False
+
+    def of_rows(self, model: "Autoencoder", v: Tensor, with_shared: bool) -> Tensor:
+        linear = model.bias_term(v)
+        if not with_shared:
+            return linear
+        shared = model.shared_term(v)  # (N,), (K, N), or (C, N) for rows of members
+        return linear - (shared.repeat_interleave(model.n_models // len(v), 0) if v.ndim == 3 else shared)
 
 
 PLAIN = Plain()
@@ -143,7 +153,7 @@ class Autoencoder(nn.Module):
         grow with N times the number of units.
         """
         self._check(v, c)
-        return self._in_chunks(v, c, subtract_shared=True)
+        return self._in_chunks(v, c, with_shared=True)
 
     def relative_energy(self, v: Tensor, c: Tensor | None = None) -> Tensor:
         """The energy without its last terms, `shared_term`: (K, N), higher is better.
@@ -152,7 +162,7 @@ class Autoencoder(nn.Module):
         with less cancellation; on its own this is not how much a model likes a row.
         """
         self._check(v, c)
-        return self._in_chunks(v, c, subtract_shared=False)
+        return self._in_chunks(v, c, with_shared=False)
 
     def shared_term(self, v: Tensor) -> Tensor:
         """What all models take from their energies alike, Phi*_out(v) - q.v^2 / 2: a value per row."""
@@ -169,7 +179,7 @@ class Autoencoder(nn.Module):
     def energy_and_preoutput(self, v: Tensor, c: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Both from one pass through the encoder, for iterations that need both."""
         self._check(v, c)
-        energy, preoutput = self._bias_term(v), self._before_units(v)
+        energy, preoutput = self.bias_term(v), self._before_units(v)
         for group in self.groups:
             u, carry = group.preactivation(v, c)
             energy = energy + group.activation.potential(u) / group.repeats
@@ -183,7 +193,7 @@ class Autoencoder(nn.Module):
         are linear in h, so the weights go in with it, and layers that models share are passed once.
         """
         self._check(v, None)
-        energies, hidden = self._bias_term(v), []
+        energies, hidden = self.bias_term(v), []
         for group in self.groups:
             u, carry = group.preactivation(v, None)
             energies = energies + group.activation.potential(u) / group.repeats
@@ -250,31 +260,29 @@ class Autoencoder(nn.Module):
         a = self.a.unsqueeze(1)
         return a if self.skip is None else a + self.skip * v
 
-    def _bias_term(self, v: Tensor) -> Tensor:
+    def bias_term(self, v: Tensor) -> Tensor:
+        """a.v of every model: (K, N)."""
         if v.ndim == 2:
             return self.a @ v.T  # (K, N)
         a = self.a.unflatten(0, (len(v), -1))  # (K, 1, D), or (C, K / C, D) for rows of members
         return (a @ v.mT).flatten(0, 1)  # (K, N)
 
-    def _relative_energy(self, v: Tensor, c: Tensor | None) -> Tensor:
-        energy, potential = self._bias_term(v), _potentials()
+    def _energy(self, v: Tensor, c: Tensor | None, with_shared: bool) -> Tensor:
+        potential = _potentials()
+        energy = potential.of_rows(self, v, with_shared)
         for group in self.groups:
             energy = energy + potential(group, v, c) / group.repeats
         return energy
 
-    def _in_chunks(self, v: Tensor, c: Tensor | None, subtract_shared: bool) -> Tensor:
+    def _in_chunks(self, v: Tensor, c: Tensor | None, with_shared: bool) -> Tensor:
         n_rows = v.shape[-2]
         whole = n_rows <= FEWEST_ROWS or torch.is_grad_enabled() or torch.compiler.is_compiling()
         whole = whole or all(_potentials().is_lean(group, v) for group in self.groups)
         size = n_rows if whole else self._chunk_rows()
 
         def score(start: int) -> Tensor:
-            part = v[..., start : start + size, :]
-            energy = self._relative_energy(part, None if c is None else c[..., start : start + size, :])
-            if not subtract_shared:
-                return energy
-            shared = self.shared_term(part)  # (N,), (K, N), or (C, N) for rows of members
-            return energy - (shared.repeat_interleave(self.n_models // len(v), 0) if v.ndim == 3 else shared)
+            end = start + size
+            return self._energy(v[..., start:end, :], None if c is None else c[..., start:end, :], with_shared)
 
         first = score(0)
         if size >= n_rows:

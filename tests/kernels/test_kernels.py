@@ -1,6 +1,8 @@
 """Kernels and lower precisions against the plain formulas in float64; without Triton or a GPU, what is left of them."""
 
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris
 
 from energate import Autoencoder, CovarianceUnits, EnergyClassifier, InputError, MeanUnits, load, save, set_precision
-from energate.autoencoder import potentials_by
+from energate.autoencoder import PLAIN, potentials_by
 from energate.kernels import PRECISIONS, computing, fused, scoring
 from energate.memory import MemoryUnits
 from energate.units import HiddenUnits
@@ -49,28 +51,51 @@ def off(found: torch.Tensor, expected: torch.Tensor) -> float:
     return float((found.double() - expected).abs().max() / expected.std())
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("group", groups(), ids=lambda group: type(group).__name__)
-@pytest.mark.parametrize("units", [32, 128], ids=["several tiles", "one tile"])
-def test_kernels_equal_the_formulas_in_the_interpreter(
-    group: HiddenUnits, units: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def interpreted(call: Callable[[], torch.Tensor]) -> torch.Tensor:
+    """What kernels find that Triton interprets, as tests/conftest.py asks it to where there is no GPU."""
     pytest.importorskip("triton")
     if torch.cuda.is_available():
         pytest.skip("kernels are compiled here")
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    tiles = fused.Tiles(32, units, 16, 4, 2)
-    for v in rows_of(group):
+    try:
+        return call()
+    except Exception as error:
+        if "only 0-dimensional arrays" not in str(error):
+            raise
+        pytest.skip("Triton up to 3.6 cannot interpret loops with numpy from 2.4 on")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("group", groups(), ids=lambda group: type(group).__name__)
+@pytest.mark.parametrize("units", [32, 128, 256], ids=["several tiles", "one tile", "two halves"])
+def test_kernels_equal_the_formulas_in_the_interpreter(group: HiddenUnits, units: int) -> None:
+    tiles = dict.fromkeys(fused.TILES, fused.Tiles(32, units, 16, 4, 2, 3))
+    for v in rows_of(group, 35):
+        found = interpreted(partial(fused.FUSED[type(group)], fused.Fused("ieee", tiles), group, v))
         assert fused.can_fuse(group, v)
-        found = fused.FUSED[type(group)](fused.Fused("ieee", tiles), group, v)
         assert off(found, plain(group, v)) < 1e-4
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("precision", ["ieee", "bf16"])
+@pytest.mark.parametrize("with_shared", [False, True])
+def test_terms_of_rows_equal_the_formulas_in_the_interpreter(precision: str, with_shared: bool) -> None:
+    (group, *_), (v, _) = groups(), rows_of(groups()[0])
+    model = Autoencoder([group])
+    model.a.normal_()
+    compute = fused.Fused(precision)
+    terms = interpreted(partial(compute.through_rows, v, model.a, with_shared))
+    assert_allclose(terms, PLAIN.of_rows(model, v, with_shared), rtol=1e-4, atol=1e-4)
+    ready = compute._product(v, group.W).A  # its rows begin where descriptors may
+    assert ready.dtype == compute._dtype
+    assert ready.stride(0) * ready.element_size() % fused.ALIGNED == 0
+    assert_allclose(ready.float(), v, rtol=1e-2 if precision == "bf16" else 1e-6)
 
 
 @needs_gpu
 @pytest.mark.gpu
 @torch.no_grad()
 @pytest.mark.parametrize("group", groups(), ids=lambda group: type(group).__name__)
-@pytest.mark.parametrize(("precision", "most"), [("ieee", 1e-4), ("tf32", 1e-2), ("bf16", 1e-1)])
+@pytest.mark.parametrize(("precision", "most"), [("ieee", 1e-4), ("tf32", 3e-2), ("bf16", 1e-1)])
 def test_kernels_equal_the_formulas_on_a_gpu(group: HiddenUnits, precision: str, most: float) -> None:
     pytest.importorskip("triton")
     for n_rows in (45, 1000):
@@ -81,7 +106,7 @@ def test_kernels_equal_the_formulas_on_a_gpu(group: HiddenUnits, precision: str,
 
 @needs_gpu
 @pytest.mark.gpu
-@pytest.mark.parametrize(("precision", "most"), [("fast", 1e-2), ("lowest", 1e-1)])
+@pytest.mark.parametrize(("precision", "most"), [("fast", 3e-2), ("lowest", 1e-1)])
 def test_scoring_on_a_gpu_takes_kernels_and_leaves_torch_as_it_was(precision: str, most: float) -> None:
     group, v = MeanUnits(4, 64, 512), torch.randn(20_000, 64)
     model = Autoencoder([group])
