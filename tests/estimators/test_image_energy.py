@@ -11,7 +11,7 @@ from torch import Tensor
 from energate import ImageEnergyClassifier
 from energate.conservative import check_conservative, jacobian_asymmetry
 from energate.errors import InputError
-from energate.estimators.convolution import SYMMETRIES, ImageHeads, halvings_of, rotate_images
+from energate.estimators.convolution import OF_NOISE, SYMMETRIES, ImageHeads, bend_images, halvings_of, turns_by
 from energate.estimators.filling import anneal, falling
 from energate.estimators.image_network import ImageNetwork
 from energate.estimators.restoring import (
@@ -35,7 +35,7 @@ def network(
     """A network of float64 whose parameters are all random."""
     torch.manual_seed(0)
     heads = ImageHeads(shape, 3, 5, 8, 1, "flatten", symmetry=symmetry)  # type: ignore[arg-type]
-    finder = NoiseFinder(heads.shape, 4, symmetry) if shared else None
+    finder = NoiseFinder(heads.shape, 4, OF_NOISE.get(symmetry, symmetry)) if shared else None
     denoising = Denoising(2.0, LEVELS) if shared else None
     made = ImageNetwork(heads, (1, 1), "shifts", 0.0, skip, finder, denoising).double()
     with torch.no_grad():
@@ -56,6 +56,7 @@ CASES: dict[str, dict[str, Any]] = {
     "older": {"shared": False, "skip": 0.5},
     "turns": {"symmetry": "turns"},
     "all": {"shape": (6, 6, 2), "symmetry": "turns and mirrors"},
+    "circle": {"shape": (7, 7), "symmetry": "circle"},
     "odd": {"shape": (9, 11)},
 }
 
@@ -221,14 +222,14 @@ def test_without_the_denoising_loss_training_is_by_cross_entropy_alone() -> None
 # --- groups -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("symmetry", ["turns", "turns and mirrors"])
+@pytest.mark.parametrize("symmetry", ["turns", "turns and mirrors", "circle"])
 @pytest.mark.parametrize("shape", [(7, 7), (8, 8, 2)])
 def test_no_element_of_the_group_changes_an_energy(symmetry, shape) -> None:
     made, v = network(shape, symmetry), rows(3, int(np.prod(shape)))
     planes = v.unflatten(1, made.shape).movedim(3, 1)
     moved = [each.movedim(1, 3).flatten(1) for each in SYMMETRIES[symmetry](planes)]
     assert len({tuple(row[0].tolist()) for row in moved}) == len(moved) == made.heads.n_elements
-    for row in moved:
+    for row in moved[:4] if symmetry == "circle" else moved:  # an eighth is read between pixels
         torch.testing.assert_close(made.energies(row), made.energies(v), rtol=1e-10, atol=1e-10)
     # the field turns with the image
     field, turned = (made.together().vector_field(each)[0] for each in (v, moved[1]))
@@ -236,7 +237,7 @@ def test_no_element_of_the_group_changes_an_energy(symmetry, shape) -> None:
     torch.testing.assert_close(back, field, rtol=1e-9, atol=1e-10)
     without = network(shape)
     assert float((without.energies(moved[1]) - without.energies(v)).detach().abs().max()) > 1e-3
-    if symmetry == "turns":
+    if symmetry != "turns and mirrors":
         mirrored = planes.flip(3).movedim(1, 3).flatten(1)
         assert float((made.energies(mirrored) - made.energies(v)).detach().abs().max()) > 1e-4
 
@@ -249,6 +250,31 @@ def test_the_energy_of_a_group_is_the_mean_of_that_of_its_elements() -> None:
     turned = [torch.rot90(v.unflatten(1, (8, 8)), k, (1, 2)).flatten(1) for k in range(4)]
     mean = torch.stack([plain.autoencoder.energy(each) for each in turned]).mean(0)
     torch.testing.assert_close(made.autoencoder.energy(v), mean, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("side", [4, 7, 28])
+def test_an_eighth_of_a_turn_is_what_torch_makes_of_it(side) -> None:
+    planes = torch.rand(3, 2, side, side, dtype=torch.float64)
+    found = SYMMETRIES["circle"](planes)[4]
+    turn = torch.cat([turns_by(torch.tensor([np.pi / 4], dtype=torch.float64)), torch.zeros(1, 2, 1)], 2).expand(
+        3, 2, 3
+    )
+    where = torch.nn.functional.affine_grid(turn, [3, 2, side, side], align_corners=False)
+    expected = torch.nn.functional.grid_sample(planes, where, mode="bicubic", align_corners=False)
+    same = torch.minimum((found - expected).abs().max(), (found - torch.rot90(expected, 1, (2, 3))).abs().max())
+    assert float(same) < 1e-6  # clockwise or not; torch's grid is of float32
+
+
+def test_a_circle_is_trained_one_view_at_a_time() -> None:
+    made, v = network(symmetry="circle"), rows()
+    alone = network(shared=False)
+    alone.autoencoder.a.data.zero_()
+    own = {name: value for name, value in made.state_dict().items() if not name.startswith(("finder", "familiarity"))}
+    alone.load_state_dict({**own, "autoencoder.a": alone.autoencoder.a})
+    torch.testing.assert_close(made.judged(v), alone.logits(v), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(made._quick_logits(v), alone.logits(v), rtol=1e-10, atol=1e-10)
+    views = [alone.logits(each.flatten(1)) for each in SYMMETRIES["circle"](v.view(-1, 1, 8, 8))]
+    torch.testing.assert_close(made.logits(v), torch.stack(views).mean(0), rtol=1e-10, atol=1e-10)
 
 
 # --- images in any shape ------------------------------------------------------------------------------------------
@@ -312,9 +338,11 @@ def test_colours_have_a_plane_each() -> None:
 
 def test_a_colour_image_turns_as_its_planes_do() -> None:
     images, angle = torch.rand(3, 6, 5, 2, dtype=torch.float64), torch.tensor([0.3, 1.0, 2.0], dtype=torch.float64)
-    turned = rotate_images(images, angle)
+    turned = bend_images(images, turns_by(angle))
     for channel in range(2):
-        torch.testing.assert_close(turned[..., channel], rotate_images(images[..., channel].contiguous(), angle))
+        torch.testing.assert_close(
+            turned[..., channel], bend_images(images[..., channel].contiguous(), turns_by(angle))
+        )
 
 
 def test_larger_images_are_halved_more_often() -> None:
@@ -459,7 +487,7 @@ def test_it_classifies_denoises_and_rejects() -> None:
         ({"noise_levels": (0.5, 0.1)}, r"`noise_levels` must be .*; got \(0.5, 0.1\)"),
         ({"noise_levels": (0, 1)}, r"`noise_levels` must be .*; got \(0, 1\)"),
         ({"shared_channels": 0}, "`shared_channels` must be a whole number of at least 1 or 'auto'; got 0"),
-        ({"symmetry": "mirrors"}, "`symmetry` must be one of turns, turns and mirrors; got 'mirrors'"),
+        ({"symmetry": "mirrors"}, "`symmetry` must be one of turns, turns and mirrors, circle; got 'mirrors'"),
         ({"symmetry": "turns", "shape": (4, 16)}, "symmetry='turns' turns images, so they must be square"),
         ({"n_halvings": -1}, "`n_halvings` must be a whole number of at least 0 or 'auto'; got -1"),
         ({"scaling": "images"}, "`scaling` must be one of image, standard, unit, none; got 'images'"),

@@ -1,7 +1,9 @@
 """The convolutional network of images, with a head of hidden units for each class, and how images vary in training."""
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -36,21 +38,21 @@ def turn_images(images: Tensor, symmetry: Tensor) -> Tensor:
     return torch.where(bits[2], images.transpose(1, 2), images)
 
 
-def rotate_images(images: Tensor, angle: Tensor) -> Tensor:
-    """Each of (N, h, w) or (N, h, w, c) images turned by its own angle about its middle, read between pixels.
-
-    Borders are repeated.
-    """
+def turns_by(angle: Tensor) -> Tensor:
+    """The linear maps (N, 2, 2) that turn by angles (N,)."""
     cos, sin = angle.cos(), angle.sin()
-    return bend_images(images, torch.stack([cos, -sin, sin, cos], 1).view(-1, 2, 2))
+    return torch.stack([cos, -sin, sin, cos], 1).view(-1, 2, 2)
 
 
 def bend_images(images: Tensor, matrix: Tensor) -> Tensor:
-    """Each of (N, h, w) or (N, h, w, c) images under its own linear map (N, 2, 2) about its middle, as above."""
+    """Each of (N, h, w) or (N, h, w, c) images under its own linear map (N, 2, 2) about its middle.
+
+    What lies between pixels is read by cubics, which blur less than lines; borders are repeated.
+    """
     turn = torch.cat([matrix, torch.zeros_like(matrix[:, :, :1])], 2)
     planes = images.unsqueeze(1) if images.ndim == 3 else images.movedim(3, 1)  # (N, c, h, w)
     where = nn.functional.affine_grid(turn, list(planes.shape), align_corners=False)
-    turned = nn.functional.grid_sample(planes, where, padding_mode="border", align_corners=False)
+    turned = nn.functional.grid_sample(planes, where, mode="bicubic", padding_mode="border", align_corners=False)
     return turned.squeeze(1) if images.ndim == 3 else turned.movedim(1, 3)
 
 
@@ -85,6 +87,44 @@ def _turns_and_mirrors(planes: Tensor) -> list[Tensor]:
     return _turns(planes) + _turns(planes.flip(3))
 
 
+def _circle(planes: Tensor) -> list[Tensor]:
+    """Images turned by 0 to 7 eighths."""
+    return _turns(planes) + _turns(_turned_by_an_eighth(planes))
+
+
+def _turned_by_an_eighth(planes: Tensor) -> Tensor:
+    """A linear map, written as sums so that it can be differentiated as often as one likes."""
+    place, weight = _taps(planes.shape[3])
+    weight = weight.to(planes)
+    read = planes.flatten(2)[:, :, place.to(planes.device)]  # (N, c, n * n, 16)
+    return (read * weight).sum(3).view_as(planes)
+
+
+@functools.lru_cache(maxsize=8)
+def _taps(side: int) -> tuple[Tensor, Tensor]:
+    """For every pixel of an image turned by an eighth, which pixels it is read from, and how much of each: (n * n, 16).
+
+    By cubics, as torch has them; outside there is nothing.
+    """
+    middle = (side - 1) / 2
+    at = torch.arange(side, dtype=torch.float64) - middle
+    y, x = torch.meshgrid(at, at, indexing="ij")
+    root = math.sqrt(0.5)
+    near = torch.arange(-1, 3)
+    places, weights = [], []
+    for point in (root * (y + x) + middle, root * (x - y) + middle):  # rows, then columns
+        first = point.floor()
+        place = first.long().flatten().unsqueeze(1) + near  # (n * n, 4)
+        far = (point.flatten().unsqueeze(1) - place).abs()
+        inner = (1.25 * far - 2.25) * far * far + 1
+        outer = -0.75 * (((far - 5) * far + 8) * far - 4)
+        inside = (place >= 0) & (place < side)
+        places.append(place.clamp(0, side - 1))
+        weights.append(torch.where(far <= 1, inner, outer) * inside)
+    place = places[0].unsqueeze(2) * side + places[1].unsqueeze(1)  # (n * n, 4, 4)
+    return place.flatten(1), (weights[0].unsqueeze(2) * weights[1].unsqueeze(1)).flatten(1)
+
+
 def _nothing(planes: Tensor) -> list[Tensor]:
     return [planes]
 
@@ -94,7 +134,12 @@ SYMMETRIES: dict[str | None, Callable[[Tensor], list[Tensor]]] = {
     None: _nothing,
     "turns": _turns,
     "turns and mirrors": _turns_and_mirrors,
+    "circle": _circle,
 }
+#: what the network of the noise takes of them, one at random for each row
+OF_NOISE: dict[str | None, str | None] = {"circle": "turns"}
+#: of which training sees the image as it comes, and not the mean over all
+ONE_BY_ONE = ("circle",)
 
 
 # --- the network -----------------------------------------------------------------------------------------------
@@ -143,7 +188,7 @@ class ImageHeads(nn.Module):
         self.shape: Shape = (*shape, 1) if len(shape) == 2 else shape
         self.sizes, self.pooling, self.symmetry = (n_classes, n_hidden), pooling, symmetry
         self.images_of = SYMMETRIES[symmetry]
-        self.n_elements = len(self.images_of(torch.zeros(1, 1, 1, 1)))
+        self.n_elements = len(self.images_of(torch.zeros(1, 1, 4, 4)))
         self.first = nn.Sequential(*_convolution(self.shape[2], channels, 5, (1, 1)))
         layers: list[nn.Module] = []
         n_in, side = channels, self.shape[:2]
@@ -159,8 +204,20 @@ class ImageHeads(nn.Module):
 
     def forward(self, v: Tensor) -> Tensor:
         """The units of rows (N, D)."""
-        u = self.heads(self._last(v)).unflatten(0, (self.n_elements, -1))  # (G, N, K * M)
+        u = self.heads(self._last(v)).unflatten(0, (-1, len(v)))  # (G, N, K * M)
         return u.unflatten(2, self.sizes).permute(2, 1, 0, 3).flatten(2)  # (K, N, G * M)
+
+    @contextmanager
+    def as_trained(self) -> Iterator[int]:
+        """Meanwhile units are those that training sees, of which energies count so many times."""
+        if self.symmetry not in ONE_BY_ONE:
+            yield 1
+            return
+        self.images_of = _nothing
+        try:
+            yield self.n_elements
+        finally:
+            self.images_of = SYMMETRIES[self.symmetry]
 
     def features(self, v: Tensor) -> Tensor:
         """What the heads see of rows, the mean over the symmetries: (N, F)."""

@@ -26,9 +26,9 @@ from energate.estimators.convolution import (
     ImageHeads,
     Moves,
     bend_images,
-    rotate_images,
     shift_images,
     turn_images,
+    turns_by,
 )
 from energate.estimators.familiar import Familiarity
 from energate.estimators.network import Network
@@ -37,7 +37,8 @@ from energate.training import corrupt
 from energate.training.ranks import Share, drawn, share_of, sharing
 from energate.units import NetworkUnits
 
-BENT = 0.1  # of ``augment="affine"``: the standard deviation of what linear maps add to 1
+#: by ``augment``, the standard deviation of what linear maps add to 1: digits that are turned are all the more few
+BENT = {"affine": 0.1, "turns": 0.2}
 
 
 class ImageNetwork(Network):
@@ -103,6 +104,10 @@ class ImageNetwork(Network):
 
     def forward(self, v: Tensor, noise: torch.Generator | None = None) -> Tensor:
         return self.logits(v) if noise is None else self._quick_logits(self.augment(v, noise))
+
+    def judged(self, v: Tensor) -> Tensor:
+        with self.heads.as_trained() as times:
+            return self._calibrated(times * self.autoencoder.relative_energy(v))
 
     def logits(self, v: Tensor) -> Tensor:
         """Calibrated energies, less the term that all classes share: (N, K)."""
@@ -226,12 +231,13 @@ class ImageNetwork(Network):
     def move(self, v: Tensor, noise: torch.Generator) -> Tensor:
         """Rows moved, turned and mirrored."""
         images, n_rows = v.unflatten(1, self.shape), len(v)
-        if self.way == "turns":
-            angle = drawn(torch.rand, (n_rows,), 0, generator=noise, device=v.device, dtype=v.dtype) * (2 * math.pi)
-            images = rotate_images(images, angle)
-        if self.way in ("affine", "turns"):
-            spread = drawn(torch.randn, (n_rows, 2, 2), 0, generator=noise, device=v.device, dtype=v.dtype)
-            images = bend_images(images, torch.eye(2, device=v.device, dtype=v.dtype) + BENT * spread)
+        if self.way in BENT:
+            drawing: dict[str, Any] = {"generator": noise, "device": v.device, "dtype": v.dtype}
+            maps = torch.eye(2, device=v.device, dtype=v.dtype)
+            maps = maps + BENT[self.way] * drawn(torch.randn, (n_rows, 2, 2), 0, **drawing)
+            if self.way == "turns":
+                maps = turns_by(2 * math.pi * drawn(torch.rand, (n_rows,), 0, **drawing)) @ maps
+            images = bend_images(images, maps)  # at once, since pixels that are read twice are blurred twice
         if self.way == "symmetries":
             which = drawn(partial(torch.randint, 8), (n_rows,), 0, generator=noise, device=v.device)
             images = turn_images(images, which)
@@ -246,9 +252,10 @@ class ImageNetwork(Network):
         return corrupt(v, "masking", self.dropout, noise) / (1 - self.dropout) if self.dropout else v
 
     def _quick_logits(self, v: Tensor) -> Tensor:
-        with torch.autocast(v.device.type, torch.bfloat16, enabled=self.low_precision and v.is_cuda):
+        low = torch.autocast(v.device.type, torch.bfloat16, enabled=self.low_precision and v.is_cuda)
+        with low, self.heads.as_trained() as times:
             energies = self.autoencoder.relative_energy(v)
-        return self._calibrated(energies.to(v.dtype))
+        return self._calibrated(times * energies.to(v.dtype))
 
 
 def _mean_over(n_elements: int, activation: Activation) -> Activation:

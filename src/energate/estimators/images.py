@@ -20,11 +20,11 @@ from energate.errors import InputError
 from energate.estimators.convolution import (
     GROUP,
     LEAST_HALVINGS,
+    OF_NOISE,
     SYMMETRIES,
     ImageHeads,
     Shape,
     halvings_of,
-    rotate_images,
     shift_images,
     turn_images,
 )
@@ -47,7 +47,7 @@ from energate.estimators.progress import Reporter
 from energate.estimators.restoring import KNOWN, MISSING, UNSAID, Denoising, NoiseFinder
 from energate.training.classes import LabelledRows
 
-__all__ = ["ImageEnergyClassifier", "ImageHeads", "ImageNetwork", "rotate_images", "shift_images", "turn_images"]
+__all__ = ["ImageEnergyClassifier", "ImageHeads", "ImageNetwork", "shift_images", "turn_images"]
 
 AUGMENTS = ("shifts", "none", "affine", "symmetries", "turns")
 POOLINGS = ("flatten", "mean")
@@ -96,7 +96,10 @@ class ImageEnergyClassifier(NetworkClassifier, LikingMixin):
         ``"none"`` is for columns that are no image.
     input_dropout : share of the pixels left out in training.
     symmetry : a group under which no energy changes, for square images: ``"turns"`` by quarters, ``"turns and
-        mirrors"``, or None.  Energies are the mean over the group, so that every pass costs 4 or 8 times as much.
+        mirrors"``, ``"circle"``, or None.  Energies are the mean over the group, so that every pass costs 4 or 8 times
+        as much.  ``"circle"`` has the quarters of the image and of the image turned by an eighth, and energies hardly
+        change with other turns, either; training sees one turn of each image at a time, and is not slower: it wants
+        ``augment="turns"``.
     skip : for models without the shared energy: E_k then has -(1 - skip) |x|^2 / 2.
     denoising_weight : of the denoising loss; 0 leaves it out, the shared energy with it, and so what `denoise`,
         `inpaint` and `sample` need, and most of what `rejects` knows.
@@ -259,7 +262,8 @@ class ImageEnergyClassifier(NetworkClassifier, LikingMixin):
             return ImageNetwork(heads, *how, float(self.skip))
         low, high = self.noise_levels
         denoising = Denoising(self.denoising_weight, (float(low), float(high)))
-        return ImageNetwork(heads, *how, finder=NoiseFinder(shape, channels, self.symmetry), denoising=denoising)
+        finder = NoiseFinder(shape, channels, OF_NOISE.get(self.symmetry, self.symmetry))
+        return ImageNetwork(heads, *how, finder=finder, denoising=denoising)
 
     def _shared_channels(self, shape: Shape) -> int:
         """Of the network of E_0; 0 where there is none."""

@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -101,6 +101,7 @@ class StackedAutoencoderClassifier(NetworkClassifier):
     """
 
     _OPTIMIZER, _SCHEDULE = "adam", "constant"
+    _CAPTURES: ClassVar = True
 
     n_hidden: int = 300
     n_layers: int = 3
@@ -153,7 +154,7 @@ class StackedAutoencoderClassifier(NetworkClassifier):
         epochs = epochs_of(self, "pretrain_epochs", math.ceil(len(rows) / self.batch_size))
         batches = row_batches(len(rows), self.batch_size, seed, rows.device)
         how = Stage(stage, epochs, self.pretrain_learning_rate)
-        self.history_[stage] = how.run(loss, model.parameters(), batches, listener=report)
+        self.history_[stage] = how.run(loss, model.parameters(), batches, listener=report, generators=[generator])
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -170,6 +171,7 @@ class DropoutMLP(NetworkClassifier):
     """
 
     _OPTIMIZER, _SCHEDULE = "adamw", "cosine"
+    _CAPTURES: ClassVar = True
 
     n_hidden: int = 500
     dropout: float = 0.5
@@ -244,6 +246,7 @@ class GatedSoftmax(NetworkClassifier):
     """
 
     _OPTIMIZER, _SCHEDULE = "adam", "cosine"
+    _CAPTURES: ClassVar = True
 
     n_hidden: int = 100
     n_factors: int = 100

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -91,6 +92,7 @@ class RBMClassifier(NetworkClassifier):
     """
 
     _OPTIMIZER, _SCHEDULE = "adam", "constant"
+    _CAPTURES: ClassVar = True
 
     n_hidden: int = 500
     n_gibbs: int = 1
@@ -125,11 +127,12 @@ class RBMClassifier(NetworkClassifier):
         rbm = RBM([units], torch.zeros(1, train.shape[1]), visible=visible).to(train.device)
         start_at_mean(units, rbm.model.a, train, self.activity, linear=gaussian)
         rate = self.pretrain_learning_rate * (GAUSSIAN_SHARE if gaussian else 1.0)
-        loss = self._contrastive_divergence(rbm, units, train, seed)
+        draws = torch.Generator(train.device).manual_seed(seed)
+        loss = self._contrastive_divergence(rbm, units, train, draws)
         epochs = epochs_of(self, "pretrain_epochs", math.ceil(len(train) / self.batch_size))
         stage = Stage("pretrain", epochs, rate, optimizer="sgd", schedule="cosine")
         batches = row_batches(len(train), self.batch_size, seed, train.device)
-        self.history_["pretrain"] = stage.run(loss, rbm.parameters(), batches, listener=report)
+        self.history_["pretrain"] = stage.run(loss, rbm.parameters(), batches, listener=report, generators=[draws])
         sizes, rates = [train.shape[1], self.n_hidden, n_classes], [0.0, self.dropout]
         network = Perceptron(sizes, "sigmoid", generator, rates).to(train.device)
         if self.history_["pretrain"].loss:
@@ -138,9 +141,8 @@ class RBMClassifier(NetworkClassifier):
         return network
 
     def _contrastive_divergence(
-        self, rbm: RBM, units: MeanUnits, train: Tensor, seed: int
+        self, rbm: RBM, units: MeanUnits, train: Tensor, draws: torch.Generator
     ) -> Callable[[Tensor], Tensor]:
-        draws = torch.Generator(train.device).manual_seed(seed)
         mean_v, mean_h = train.mean(0), torch.full((self.n_hidden,), self.activity, device=train.device)
         parameters = [units.W, units.b, rbm.model.a]
 
