@@ -227,7 +227,7 @@ def measured(each: Server, n_clients: int, n_rows: int, seconds: float) -> tuple
 def line(found: list[tuple[list[float], Counts]], seconds: float) -> dict[str, Any]:
     """All rounds of a case together."""
     times = np.concatenate([times for times, _ in found])
-    batches, requests, cpu = sum(counts for _, counts in found)
+    batches, requests, cpu = np.sum([counts for _, counts in found], axis=0)
     p50, p95, p99 = (round(1000 * float(value), 2) for value in np.percentile(times, [50, 95, 99]))
     said: dict[str, Any] = {"requests": len(times), "requests_per_second": round(len(times) / seconds, 1)}
     said |= {"p50_ms": p50, "p95_ms": p95, "p99_ms": p99, "cpu_ms": round(1000 * cpu / requests, 3)}
@@ -251,20 +251,19 @@ def main(options: argparse.Namespace) -> None:
             "before": checkout(options.revision, stack.enter_context(tempfile.TemporaryDirectory())),
         }
         servers = {case: stack.enter_context(server(sources[case[0]], *case)) for case in CASES}
-        lines = []
+        versions, lines = {"now": "now", "before": options.revision}, []
         for n_rows, n_clients in product(options.rows, options.clients):
             rounds: dict[tuple[str, str], list[Any]] = {case: [] for case in CASES}
             for _, case in product(range(ROUNDS), CASES):
                 rounds[case].append(measured(servers[case], n_clients, n_rows, options.seconds / ROUNDS))
             what = {"clients": n_clients, "rows": n_rows}
-            versions = {"now": "now", "before": options.revision}
-            for (version, name), found in rounds.items():
-                case = {"version": versions[version], "model": name, "error": round(servers[version, name].error, 4)}
-                lines.append(case | what | line(found, options.seconds))
+            names = {case: f"{case[1]} ({versions[case[0]]})" for case in CASES}
+            for case, found in rounds.items():
+                about = {"server": names[case], "error": round(servers[case].error, 4)}
+                lines.append(about | what | line(found, options.seconds))
                 print(json.dumps(lines[-1]), flush=True)
             for of, to in RATIOS:
-                case = {"ratio": ", ".join((versions[of[0]], of[1])), "to": ", ".join((versions[to[0]], to[1]))}
-                lines.append(case | what | ratio(rounds[of], rounds[to]))
+                lines.append({"ratio": names[of], "to": names[to]} | what | ratio(rounds[of], rounds[to]))
                 print(json.dumps(lines[-1]), flush=True)
         if options.out is not None:
             options.out.write_text("".join(json.dumps(each) + "\n" for each in lines), encoding="utf-8")
