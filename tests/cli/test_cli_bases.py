@@ -98,7 +98,7 @@ def test_a_base_that_skops_wrote_is_not_read_by_commands(shelf: Path, command: s
 
 def test_what_needs_no_base_goes_without(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(call("check", shelf / "apart.zip", "--json").stdout)["conservative"]
-    pytest.importorskip("fastapi")
+    pytest.importorskip("starlette")
     from energate import serving
 
     def offered(served: Any, _: Any, listening: Any) -> None:

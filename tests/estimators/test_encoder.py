@@ -118,7 +118,7 @@ def test_commands_take_a_saved_pipeline(tmp_path: Path) -> None:
     assert json.loads(call("info", saved, "--json"))["estimator"] == "EnergyClassifier"
     told = json.loads(call("evaluate", saved, data, "--target", "is_it", "--json"))
     assert told["error"] == pytest.approx(100 * (model.predict(frame) != names).mean())
-    pytest.importorskip("fastapi", reason="the server needs the extra `serve`")
+    pytest.importorskip("starlette", reason="the server needs the extra `serve`")
     about = importlib.import_module("energate.serving").load_served(saved).about
     assert about["feature_names"] == model[1].get_feature_names_out().tolist()
 

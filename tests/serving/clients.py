@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("fastapi", reason="the server needs the extra `serve`")
+pytest.importorskip("starlette", reason="the server needs the extra `serve`")
 httpx = pytest.importorskip("httpx", reason="httpx asks the server")
 uvicorn = pytest.importorskip("uvicorn", reason="the server needs the extra `serve`")
 

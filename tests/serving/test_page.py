@@ -20,7 +20,7 @@ from energate.tables import Columns
 from energate.tables.columns import CategoryColumn, NumberColumn
 from energate.views import explain, trajectory
 
-pytest.importorskip("fastapi", reason="the server needs the extra `serve`")
+pytest.importorskip("starlette", reason="the server needs the extra `serve`")
 pytest.importorskip("uvicorn", reason="the server needs the extra `serve`")
 pytest.importorskip("playwright.sync_api", reason="playwright drives the browser")
 if CHROMIUM is None:

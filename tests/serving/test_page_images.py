@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 
 from energate import ImageEnergyClassifier, fit_table, load, save
 
-for package in ("fastapi", "uvicorn", "playwright.sync_api"):
+for package in ("starlette", "uvicorn", "playwright.sync_api"):
     pytest.importorskip(package, reason="the page needs a server and a browser")
 image = pytest.importorskip("PIL.Image", reason="the extra `images` is not installed")
 if CHROMIUM is None:

@@ -33,7 +33,7 @@ from energate.tables import CategoryColumn, Columns, NumberColumn
 from energate.views import explain, trajectory
 
 httpx = pytest.importorskip("httpx", reason="needs httpx")
-pytest.importorskip("fastapi", reason="needs the extra `serve`")
+pytest.importorskip("starlette", reason="needs the extra `serve`")
 uvicorn = pytest.importorskip("uvicorn", reason="needs the extra `serve`")
 
 from energate import serving  # noqa: E402
@@ -414,7 +414,7 @@ def test_examples_that_are_no_rows_are_refused(tmp_path: Path, content: str) -> 
 
 def test_without_the_extra_the_command_names_it() -> None:
     code = (
-        "import sys; sys.modules['uvicorn'] = sys.modules['fastapi'] = None\n"
+        "import sys; sys.modules['uvicorn'] = sys.modules['starlette'] = None\n"
         "from energate.cli import app\n"
         "try: app(['serve'])\nexcept SystemExit as end: assert end.code == 2\n"
         "assert 'torch' not in sys.modules\n"

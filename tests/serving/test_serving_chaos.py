@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from test_serving import ARROW, npy_of
 
-pytest.importorskip("fastapi", reason="needs the extra `serve`")
+pytest.importorskip("starlette", reason="needs the extra `serve`")
 pa = pytest.importorskip("pyarrow", reason="needs the extra `tables`")
 
 from energate.errors import InputError  # noqa: E402

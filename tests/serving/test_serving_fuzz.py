@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("fastapi", reason="needs the extra `serve`")
+pytest.importorskip("starlette", reason="needs the extra `serve`")
 pytest.importorskip("httpx", reason="needs httpx")
 schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis")
 

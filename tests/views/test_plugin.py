@@ -164,7 +164,7 @@ USE = """
 
 
 def test_an_estimator_of_another_package_gets_every_tool(tmp_path: Path) -> None:
-    for module in ("fastapi", "onnxruntime", "onnxscript", "httpx"):
+    for module in ("starlette", "onnxruntime", "onnxscript", "httpx"):
         pytest.importorskip(module)
     package, about = tmp_path / "nearness", tmp_path / "nearness-1.0.dist-info"
     package.mkdir()

@@ -127,7 +127,7 @@ class Scaler:
             z = (X - self.offset) / self.size
         if self.soft is None:
             return z
-        near = np.clip(z, -FURTHEST, FURTHEST)
+        near = np.minimum(np.maximum(z, -FURTHEST), FURTHEST)  # np.clip asks more questions, which single rows notice
         return np.where(self.soft, near / np.sqrt(1 + (near / SOFT_LIMIT) ** 2), z)
 
     def undo(self, v: Array) -> Array:

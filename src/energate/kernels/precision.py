@@ -10,7 +10,7 @@ there are such, and rows enough (`energate.kernels.fused`).  Which dtype a modul
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -49,14 +49,20 @@ def computing(precision: str, device: torch.device) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def scoring(precision: str, device: torch.device) -> Iterator[None]:
-    """The same without gradients, where kernels may take the place of plain formulas."""
+def scoring(precision: str, device: torch.device) -> AbstractContextManager[Any]:
+    """The same for what no gradient is asked of, where kernels may take the place of plain formulas."""
     kind = kind_of_products(precision)
+    if kind is None or (kind == "tf32" and device.type != "cuda"):
+        return torch.no_grad()  # alone: single rows would notice the rest
+    return _scoring(precision, kind, device)
+
+
+@contextmanager
+def _scoring(precision: str, kind: str, device: torch.device) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
         stack.enter_context(computing(precision, device))
-        if kind is not None and device.type == "cuda":
+        if device.type == "cuda":
             stack.enter_context(potentials_by(Fused(kind)))
         yield
 

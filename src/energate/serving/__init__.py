@@ -6,7 +6,7 @@
 
 from energate.errors import require
 
-for _needed in ("fastapi", "orjson"):  # everything below needs them, and this says how to get them
+for _needed in ("starlette", "orjson"):  # everything below needs them, and this says how to get them
     require(_needed, "serve")
 
 from energate.serving.app import make_app  # noqa: E402

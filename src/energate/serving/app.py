@@ -9,19 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from fastapi import FastAPI, Request
-from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
 
 from energate import __version__
 from energate.errors import InputError
 from energate.serving.batching import Batcher, OverloadedError, Work
-from energate.serving.bodies import JSON, NPZ, Answer, answer, bulk_rows
+from energate.serving.bodies import JSON, Answer, answer, bulk_rows
 from energate.serving.guards import Keyed, Limited, Observed
 from energate.serving.metrics import Metrics
+from energate.serving.openapi import document
 from energate.serving.operations import Operation
 from energate.serving.reference import reference
-from energate.serving.schemas import ERROR, BodyError, parse_rows
+from energate.serving.schemas import BodyError, parse_rows
 from energate.serving.service import Served, Settings
 
 #: open to all, also where there is a key: files that are the same everywhere
@@ -39,42 +43,29 @@ NAMES |= {"attribute", "complete", "counterfactual", "drift"}
 WAITING = 8  # batches of the largest size that may wait
 
 
-def make_app(served: Served, settings: Settings | None = None) -> FastAPI:
+def make_app(served: Served, settings: Settings | None = None) -> Starlette:
     """The ASGI application that offers a model."""
     settings = settings or Settings()
     metrics, began = Metrics(), round(time.time(), 3)
     # A thread that has not set it computes with all cores, whatever was set elsewhere: they wait for each other then.
     one_number = partial(torch.set_num_threads, torch.get_num_threads())
     batcher = Batcher(settings.max_rows, WAITING * settings.max_rows, one_number)
+    keyed = settings.api_key is not None
+    schema = document(served, keyed=keyed)
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
         batcher.start()
         yield
         await batcher.stop()
 
-    title = f"energate: {served.about['estimator']}"
-    about = "" if settings.api_key is None else "Requests bring the key in the header X-API-Key; /health needs none."
-    app = FastAPI(title=title, version=__version__, description=about, docs_url=None, redoc_url=None, lifespan=lifespan)
-    for kind, handler in HANDLERS.items():
-        app.add_exception_handler(kind, handler)
-    for name, operation in served.operations.items():
-        _add(app, name, operation, batcher, served, settings)
-    for name in sorted(NAMES - served.operations.keys()):
-        _add_absent(app, name, served)
+    async def health(_: Request) -> Response:
+        return Answer({"status": "ok", "energate": __version__, "needs_key": keyed})
 
-    @app.get("/health", summary="Whether the server runs.", responses=_ok({"type": "object"}), response_class=Answer)
-    async def health() -> Response:
-        return Answer({"status": "ok", "energate": __version__, "needs_key": settings.api_key is not None})
-
-    @app.get(
-        "/model", summary="What the model is, and takes.", responses=_ok({"type": "object"}), response_class=Answer
-    )
-    async def model() -> Response:
+    async def model(_: Request) -> Response:
         return Answer(served.about)
 
-    @app.get("/metrics", summary="Counts and times, for Prometheus.", response_class=PlainTextResponse)
-    async def numbers() -> Response:
+    async def numbers(_: Request) -> Response:
         counts = batcher.counts
         text = metrics.text(
             [
@@ -87,62 +78,41 @@ def make_app(served: Served, settings: Settings | None = None) -> FastAPI:
         )
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
-    @app.get("/docs", include_in_schema=False)
-    async def docs(request: Request) -> Response:
-        return HTMLResponse(reference(app.openapi(), str(request.base_url), keyed=settings.api_key is not None))
+    async def paths(_: Request) -> Response:
+        return Answer(schema)
 
-    @app.get("/", include_in_schema=False)
-    async def index() -> Response:
+    async def docs(request: Request) -> Response:
+        return HTMLResponse(reference(schema, str(request.base_url), keyed=keyed))
+
+    async def index(_: Request) -> Response:
         return _file("index.html")
 
-    @app.get("/page/{path:path}", include_in_schema=False)
-    async def page(path: str) -> Response:
-        return _file(path)
+    async def page(request: Request) -> Response:
+        return _file(request.path_params["path"])
 
-    paths = {
-        "/",
-        "/health",
-        "/model",
-        "/metrics",
-        "/docs",
-        "/openapi.json",
-        *(f"/{name}" for name in served.operations),
-    }
-    # The last added comes first: what is refused is counted, and nobody without the key makes the server read.
-    app.add_middleware(Limited, max_bytes=settings.max_bytes, seconds=settings.seconds_to_send)
-    app.add_middleware(Keyed, key=settings.api_key, open_paths=OPEN)
-    app.add_middleware(Observed, metrics=metrics, paths=paths)
-    return app
-
-
-#: what is not JSON, for the schema
-BINARY = {"type": "string", "format": "binary"}
+    asked = {f"/{name}": _endpoint(name, each, batcher) for name, each in served.operations.items()}
+    told = {"/health": health, "/model": model, "/metrics": numbers, "/openapi.json": paths, "/docs": docs, "/": index}
+    absent = sorted(NAMES - served.operations.keys())
+    routes = [
+        Route(path, endpoint, methods=["POST"]) for path, endpoint in asked.items()
+    ]  # in a hurry: these are first
+    routes += [Route(path, endpoint) for path, endpoint in told.items()]
+    routes += [Route("/page/{path:path}", page)]
+    routes += [Route(f"/{name}", _absent(name, served), methods=["POST"]) for name in absent]
+    # What is refused is counted, and nobody without the key makes the server read.
+    guards = [
+        Middleware(Observed, metrics=metrics, paths={*asked, *told}),
+        Middleware(Keyed, key=settings.api_key, open_paths=OPEN),
+        Middleware(Limited, max_bytes=settings.max_bytes, seconds=settings.seconds_to_send),
+    ]
+    return Starlette(routes=routes, middleware=guards, exception_handlers=HANDLERS, lifespan=lifespan)
 
 
-def _ok(schema: dict[str, Any], *errors: int, archive: bool = False) -> dict[int | str, dict[str, Any]]:
-    """The answers of a path, for the schema; ``archive``: also as npz, if the client asks for that."""
-    wrong = {"content": {JSON: {"schema": ERROR}}}
-    right = {JSON: {"schema": schema}, **({NPZ: {"schema": BINARY}} if archive else {})}
-    return {
-        200: {"description": "As asked.", "content": right},
-        **{status: {"description": ERRORS[status], **wrong} for status in errors},
-    }
+Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-#: what an error means
-ERRORS = {
-    400: "The body cannot be read.",
-    401: "The key is missing or wrong.",
-    408: "The request did not arrive in time.",
-    413: "The request is too large.",
-    415: "The body is of a kind that is not taken here.",
-    422: "The request does not fit the model.",
-    503: "Too much is waiting, or there is no memory for it.",
-}
-
-
-def _add(app: FastAPI, name: str, operation: Operation, batcher: Batcher, served: Served, settings: Settings) -> None:
-    """Offer an operation at its path."""
+def _endpoint(name: str, operation: Operation, batcher: Batcher) -> Endpoint:
+    """What answers at the path of an operation."""
     work = Work(name, operation.compute, operation.alone)
 
     async def endpoint(request: Request) -> Response:
@@ -157,28 +127,17 @@ def _add(app: FastAPI, name: str, operation: Operation, batcher: Batcher, served
         found = await batcher.submit(work, fields, n_rows)
         return answer({**found, **operation.fixed, **carried}, request.headers)
 
-    row = {"rows": [served.example]} if "rows" in operation.body.model_fields else {"row": served.example}
-    example = {**row, **operation.beside}
-    content = {JSON: {"schema": operation.body.model_json_schema(), "example": example}}
-    content |= {kind: {"schema": BINARY} for kind in operation.bulk}
-    errors = [status for status in ERRORS if status != 401 or settings.api_key is not None]
-    app.post(
-        f"/{name}",
-        name=name,
-        summary=operation.about,
-        response_class=Answer,
-        responses=_ok(operation.returns, *errors, archive=True),
-        openapi_extra={"requestBody": {"required": True, "content": content}},
-    )(endpoint)
+    return endpoint
 
 
-def _add_absent(app: FastAPI, name: str, served: Served) -> None:
-    """Say what there is, where other models have an operation."""
+def _absent(name: str, served: Served) -> Endpoint:
+    """What says what there is, where other models have an operation."""
     offered = ", ".join(f"/{each}" for each in served.operations)
 
-    @app.post(f"/{name}", include_in_schema=False)
-    async def absent() -> Response:
+    async def absent(_: Request) -> Response:
         raise HTTPException(404, f"{served.about['estimator']} models have no /{name}; this one has {offered}.")
+
+    return absent
 
 
 def _file(name: str) -> Response:

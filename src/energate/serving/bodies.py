@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import orjson
-from fastapi.responses import Response
 from numpy.typing import NDArray
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 
 from energate.errors import InputError, require
 from energate.serving.schemas import LONGEST, BodyError, make_sure, shown

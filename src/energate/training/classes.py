@@ -80,7 +80,8 @@ class ClassEnergies(nn.Module):
 
     def logits(self, v: Tensor) -> Tensor:
         """Calibrated energies whose softmax is P(z | v): (N, K)."""
-        return torch.tensordot(self.share, self.calibrated(self.part_energies(v)), 1)
+        weights = self.share.unsqueeze(1) * self.beta  # (C, P)
+        return torch.tensordot(weights, self.part_energies(v), 2) + self.share @ self.B
 
     def energies(self, v: Tensor) -> Tensor:
         """How much each class likes each row, calibrated, with no term left out: (N, K), higher is better."""
