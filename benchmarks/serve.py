@@ -5,7 +5,8 @@ One JSON line per case: a version, a model, a number of clients that send one re
 request.  Each server is a process of its own that computes with one thread; the clients are in another process, with
 one connection each, and speak plain HTTP/1.1.  All models are behind the same application, and were fitted to
 scikit-learn's digits, `EnergyClassifier` with the units that were or are the default, for a few epochs.  The older
-version is checked out to a temporary folder, and runs without uvloop and httptools, which it did not ask for.
+version is checked out to a temporary folder, and runs without uvloop and httptools, which it did not ask for; it needs
+fastapi, which is in benchmarks/peers.txt.
 
 All servers take turns in short rounds, so that whatever else the machine does meets all of them.  ``batch`` is how many
 requests were computed together on average, ``cpu_ms`` the time of all threads of the server for one request (Linux):
