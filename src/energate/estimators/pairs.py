@@ -138,11 +138,12 @@ class PairScorer(PairedMixin, Estimator):
 
     def _build(self, generator: torch.Generator) -> Autoencoder:
         n_x, n_y = self.n_features_in_, self.n_targets_in_
+        wanted = int(np.clip(2 * max(n_x, n_y), 32, 300))
         units = PAIR_RELATIONS[self.relation].units(
             1,
             n_y,
             n_x,
-            edge.default_size(self.n_factors, int(np.clip(2 * max(n_x, n_y), 32, 300))),
+            edge.default_size(self.n_factors, edge.units_within(2 * (n_x + n_y), 32, wanted)),
             edge.default_size(self.n_hidden, int(np.clip(max(n_x, n_y), 16, 100))),
             self.activation,
             generator,
