@@ -36,16 +36,15 @@ def check_work(
     n_steps: int,
     n_seen: int,
     per_row: float,
-    allowed: float = PER_ROW,
+    pictures: bool = False,
 ) -> None:
     """Refuse ``n_steps`` steps, of ``n_seen`` rows and ``per_row`` multiplications for each, where they are too much.
 
-    ``shape`` is that of the rows in all, and more of them may take longer: so many multiplications are ``allowed`` for
-    each.
+    ``shape`` is that of the rows in all: more of them may take longer, and ``pictures`` much longer.
     """
     asked_for = not (isinstance(estimator.max_epochs, str) and estimator.max_epochs == "auto")
     work = float(n_steps) * (n_seen + PER_STEP) * per_row
-    if asked_for or device.type != "cpu" or work <= max(MOST, allowed * shape[0]):
+    if asked_for or device.type != "cpu" or work <= max(MOST, (PER_PICTURE if pictures else PER_ROW) * shape[0]):
         return
     raise InputError(
         f"With max_epochs='auto' training on {shape[0]:,.0f} rows of {shape[1]:,} columns would take very long: "
@@ -81,7 +80,7 @@ def check_network(estimator: Any, network: Any, rows: LabelledRows, n_steps: int
         hook.remove()
     del found
     n_few, n_seen = few.stop, min(batch_size, len(rows.v))
-    check_work(estimator, rows.v.device, (len(rows.v), rows.v.shape[1]), n_steps, n_seen, work / n_few, PER_PICTURE)
+    check_work(estimator, rows.v.device, (len(rows.v), rows.v.shape[1]), n_steps, n_seen, work / n_few, pictures=True)
     check_room(
         2 * sum(kept.values()) * n_seen / n_few,  # what is kept for the way back, and what that makes
         f"Steps of {n_seen:,} images of {rows.v.shape[1]:,} pixels",
