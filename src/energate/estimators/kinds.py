@@ -145,7 +145,9 @@ class PerClass(Kind):
         largest, shape = int(counts.max()), (len(given.train.v) * given.train.times, given.train.v.shape[1])
         of_class = min(largest, rows_per_class(stages.fine_tune.batch_size, model.n_classes, FINE_TUNE_ROWS))
         n_steps = stages.fine_tune.epochs * math.ceil(largest / of_class)  # of rows of all classes, through all models
-        check_work(estimator, model.B.device, shape, n_steps, model.n_classes * of_class, work_of(model))
+        # Members that somebody gives are asked for, as in a search.
+        per_row = work_of(model) / (1 if is_auto(estimator.generative_weight) else model.n_members)
+        check_work(estimator, model.B.device, shape, n_steps, model.n_classes * of_class, per_row)
         history = train_classes(model, given.train, stages, given.valid, given.report)
         with torch.no_grad():  # without gradients rows are scored in chunks
             return history, model.energies((given.valid or given.train).v)

@@ -91,7 +91,8 @@ class EnergyScorer(
         ``contamination`` says that there are anomalies; 0: rows only.
     forgetting : the share of its weight that a remembered row loses with every row that `partial_fit` brings; those
         left with less than a thousandth leave the memory.
-    n_hidden, n_factors : units and factors; ``"auto"`` follows the number of columns.
+    n_hidden, n_factors : units and factors; ``"auto"`` follows the number of columns, within 32 and 300, and falls
+        again from 26,000 columns on.
     activation : a name in `energate.ACTIVATIONS`.
     scaling : ``"standard"`` (real values; by the standard deviation, but at least an eighth of the range, and for
         constant columns the median of the others; for a memory at least a fifth of the range), ``"unit"`` (to [0, 1],
