@@ -15,7 +15,7 @@ from energate.tables.room import check_room
 from energate.training.classes import LabelledRows
 
 #: Multiplications of a fit that nobody is asked about; a table of many rows may take so many for each of them.  They
-#: are those of the way forth, with the way back three times as many: MOST is a quarter of an hour of one core, about.
+#: are those of the way forth, with the way back three times as many: MOST is five to fifteen minutes of a core.
 MOST, PER_ROW = 5e12, 1e9
 PER_PICTURE = 1e11  # a network goes over every pixel, and pictures are known to take long
 PER_UNIT = 128  # what an activation and its gradient take, in multiplications
