@@ -8,7 +8,7 @@ the module `numbers` of Python.)
 Each fit adds a line to a file.  A run goes on where another one was stopped, unless it is `--fresh`; lines of a chosen
 `--only` or `--tables` are made anew if they are taken out of the file.
 
-    python benchmarks/chaos/fits.py [--fresh] [--only NAME ...] [--tables NAME ...] [--seconds 300] [--memory-gb 6]
+    python benchmarks/chaos/fits.py [--fresh] [--only NAME ...] [--tables NAME ...] [--seconds 600] [--memory-gb 6]
 """
 
 import argparse
@@ -229,7 +229,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=ESTIMATORS)
     parser.add_argument("--tables", nargs="*", default=list(TABLES))
     parser.add_argument("--threads", type=int, nargs="*", default=[2, 3], help="beside one thread, twice")
-    parser.add_argument("--seconds", type=float, default=300.0, help="of the processor, for one fit")
+    parser.add_argument("--seconds", type=float, default=600.0, help="of the processor, for one fit")
     parser.add_argument("--memory-gb", type=float, default=6.0, help="for one fit")
     parser.add_argument("--lines", type=Path, default=LINES)
     parser.add_argument("--work", nargs=5, help=argparse.SUPPRESS)
