@@ -48,7 +48,8 @@ machines: $(INSTALLED)  ## the quick part of the tests with the kernels, threads
 	@$(RUN) tests/machines.py
 
 chaos: $(INSTALLED)  ## promises under attack, without memory and while killed; counts go to benchmarks/results/chaos.jsonl
-	@for file in benchmarks/chaos/[a-z]*.py; do echo "== $$file"; $(RUN) $$file || exit 1; done
+	@for file in benchmarks/chaos/[a-z]*.py; do echo "== $$file"; \
+	  $(RUN) $$file $$([ $$file = benchmarks/chaos/fits.py ] && echo --fresh) || exit 1; done
 
 lowest: $(INSTALLED)  ## the tests of the server and of skops with the lowest versions that they allow
 	@$(RUN) tests/lowest.py

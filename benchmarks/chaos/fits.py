@@ -1,17 +1,24 @@
 """Estimators as they come, on tables of sizes and numbers at the edge: a fit with finite answers, or a clear refusal.
 
-Every fit is a process of its own, with a limit of memory and a clock.  Then the same fit with one thread, two and
-three: are the answers the same bits?  And `predict` from eight threads at once beside one.  (The file is not called
-`numbers.py`: beside a script of this folder that would be the module `numbers` of Python.)
+Every fit is a process of its own with one thread, a limit of memory, and a clock that counts its seconds of the
+processor.  Then the same fit again, and with two threads and three: are the answers the same bits?  And `predict` from
+eight threads at once beside one.  (The file is not called `numbers.py`: beside a script of this folder that would be
+the module `numbers` of Python.)
 
-    python benchmarks/chaos/fits.py [--only NAME ...] [--tables NAME ...] [--seconds 900] [--memory-gb 6]
+Each fit adds a line to a file.  A run goes on where another one was stopped, unless it is `--fresh`; lines of a chosen
+`--only` or `--tables` are made anew if they are taken out of the file.
+
+    python benchmarks/chaos/fits.py [--fresh] [--only NAME ...] [--tables NAME ...] [--seconds 600] [--memory-gb 6]
 """
 
 import argparse
 import hashlib
+import itertools
 import json
+import math
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -19,6 +26,8 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +35,9 @@ from _breaking import RESULTS, tell
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-N_AT_ONCE = 8
+N_AT_ONCE, ROUNDING = 8, 1e-6  # threads, and how far apart their answers may be, as a share of the largest
+LINES = RESULTS.with_name("fits.jsonl")
+PATIENCE = 6.0  # seconds of the day for one of the processor, which other work may have
 
 
 def _rows(n_rows: int, n_columns: int, n_classes: int = 2) -> tuple[Array, Array]:
@@ -124,16 +135,16 @@ def work(name: str, table: str, options: dict[str, Any], n_threads: int, memory:
     X, y = TABLES[table]() if table in TABLES else _rows(*json.loads(table))
     if memory:
         resource.setrlimit(resource.RLIMIT_AS, (memory, resource.RLIM_INFINITY))
-    began = time.monotonic()
+    began = time.process_time()
     try:
         fitted = fit(name, X, y, **options)
-        took = time.monotonic() - began
+        took = time.process_time() - began
         found = answers(name, fitted, X[:1000])
     except InputError as error:
-        return {"ended": "refused", "seconds": time.monotonic() - began, "message": str(error)}
+        return {"ended": "refused", "seconds": time.process_time() - began, "message": str(error)}
     except Exception as error:
         said = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}" if str(error) else type(error).__name__
-        return {"ended": "BROKEN", "seconds": time.monotonic() - began, "message": said}
+        return {"ended": "BROKEN", "seconds": time.process_time() - began, "message": said}
     finite = bool(np.isfinite(found).all())
     resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     with ThreadPoolExecutor(N_AT_ONCE) as pool:
@@ -158,9 +169,16 @@ def in_a_process(
     """The same in another process, which is ended when its time is over."""
     command = [sys.executable, __file__, "--work", name, table, json.dumps(options), str(n_threads), str(memory)]
     settings = {**os.environ, "OMP_NUM_THREADS": str(n_threads), "OMP_WAIT_POLICY": "PASSIVE"}
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), math.ceil(seconds) + 5))
+
+    how: dict[str, Any] = {"capture_output": True, "env": settings, "timeout": PATIENCE * seconds}
     try:
-        done = subprocess.run(command, capture_output=True, env=settings, timeout=seconds, check=False)
+        done = subprocess.run(command, check=False, preexec_fn=limited, **how)
     except subprocess.TimeoutExpired:
+        return {"ended": "BROKEN", "seconds": seconds, "message": "it takes longer"}
+    if done.returncode == -signal.SIGXCPU:
         return {"ended": "BROKEN", "seconds": seconds, "message": "it takes longer"}
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
@@ -182,46 +200,77 @@ def less_of(name: str) -> dict[str, Any]:
     return {} if units == "memory" or name == "EnergyImputer" else LESS
 
 
+class Lines:
+    """Fits that are done, a line of a file for each: what is there is not done again."""
+
+    def __init__(self, path: Path, fresh: bool) -> None:
+        self.path = path
+        there = "" if fresh or not path.exists() else path.read_text()
+        self.lines: list[dict[str, Any]] = [json.loads(line) for line in there.splitlines()]
+        path.write_text(there)
+
+    def __call__(self, name: str, table: str, n_threads: int, run: int, fit: Callable[[], Any]) -> dict[str, Any]:
+        """The line of a fit, which is done if it is not there."""
+        key = {"estimator": name, "table": table, "threads": n_threads, "run": run}
+        found = next((line for line in self.lines if key.items() <= line.items()), None)
+        if found is None:
+            found = {**key, **fit()}
+            found["seconds"] = round(found["seconds"], 1)
+            self.lines.append(found)
+            with self.path.open("a") as file:
+                file.write(json.dumps(found) + "\n")
+        print(f"{name} | {table} | {found['ended']} | {found['seconds']} s | {found['message']}", flush=True)
+        return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--fresh", action="store_true", help="begin anew: forget the lines that are there")
     parser.add_argument("--only", nargs="*", default=ESTIMATORS)
     parser.add_argument("--tables", nargs="*", default=list(TABLES))
-    parser.add_argument("--threads", type=int, nargs="*", default=[1, 2, 3])
-    parser.add_argument("--seconds", type=float, default=900.0, help="for one fit")
+    parser.add_argument("--threads", type=int, nargs="*", default=[2, 3], help="beside one thread, twice")
+    parser.add_argument("--seconds", type=float, default=600.0, help="of the processor, for one fit")
     parser.add_argument("--memory-gb", type=float, default=6.0, help="for one fit")
-    parser.add_argument("--count", type=int, help="only so many of the fits, for a look")
+    parser.add_argument("--lines", type=Path, default=LINES)
     parser.add_argument("--work", nargs=5, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
         name, table, given, n_threads, memory = options.work
         print(json.dumps(work(name, table, json.loads(given), int(n_threads), int(memory))))
         return
-    began, lines = time.monotonic(), list[dict[str, Any]]()
-    pairs = [(name, table) for table in options.tables for name in options.only][: options.count]
-    for name, table in pairs:
+    lines, found, repeats, memory = Lines(options.lines, options.fresh), [], [], int(options.memory_gb * 2**30)
+    for table, name in itertools.product(options.tables, options.only):
         given = {} if table in LARGE else less_of(name)
-        found = in_a_process(name, table, given, 2, options.seconds, int(options.memory_gb * 2**30))
-        lines.append({"estimator": name, "table": table, **found})
-        print(f"{name} | {table} | {found['ended']} | {found['seconds']:.1f} s | {found['message']}", flush=True)
-    repeats = []
-    for name in options.only if options.threads and options.count is None else []:
-        runs = [in_a_process(name, SHARED, less_of(name), n, options.seconds, 0) for n in (1, *options.threads)]
-        same = [run.get("sha256") for run in runs]
+        fit = partial(in_a_process, name, table, given, 1, options.seconds, memory)
+        found.append(lines(name, table, 1, 0, fit))
+    for name in options.only if options.threads else []:
+        fits = []
+        for n, run in ((1, 0), (1, 1), *((n, 0) for n in options.threads)):
+            clock = 2 * n * options.seconds  # which counts what all threads take, also in waiting
+            fit = partial(in_a_process, name, SHARED, less_of(name), n, clock, 0)
+            fits.append(lines(name, SHARED, n, run, fit))
+        same = [each.get("sha256", each["ended"]) for each in fits]
         repeats.append({"estimator": name, "again": same[0] == same[1], "threads": len(set(same)) == 1})
-        print(f"{name} | same bits again {repeats[-1]['again']}, other threads {repeats[-1]['threads']}", flush=True)
-        repeats[-1]["ended"] = [run["ended"] for run in runs]
-    apart = max([line["apart"] for line in lines if "apart" in line], default=0.0)
+        found += fits
+    wrong = [f"{line['estimator']} | {line['table']}" for line in found if line["ended"] == "BROKEN"]
+    apart = max((line["apart"] for line in found if "apart" in line), default=0.0)
     total = {
         "subject": "fits",
-        "count": len(lines),
-        "ended": dict(Counter(line["ended"] for line in lines)),
+        "count": len(found),
+        "ended": dict(Counter(line["ended"] for line in found)),
         "predict_at_once_apart": apart,
-        "fits": [{key: value for key, value in line.items() if key != "sha256"} for line in lines],
-        "repeats": repeats,
-        "threads": options.threads,
-        "seconds": round(time.monotonic() - began),
+        "slowest_s": {
+            ended: max((line["seconds"] for line in found if line["ended"] == ended), default=0.0)
+            for ended in ("fitted", "refused")
+        },
+        "same_bits_again": sum(each["again"] for each in repeats),
+        "other_threads_other_bits": [each["estimator"] for each in repeats if not each["threads"]],
+        "repeated": len(repeats),
+        "broken": wrong,
     }
-    tell(total, RESULTS, [f"{line['estimator']} | {line['table']}" for line in lines if line["ended"] == "BROKEN"])
+    if apart > ROUNDING:
+        wrong.append(f"predict from {N_AT_ONCE} threads at once is {apart:.1e} apart")
+    tell(total, RESULTS, wrong)
 
 
 if __name__ == "__main__":

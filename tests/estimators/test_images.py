@@ -236,7 +236,7 @@ def test_a_gpu_gives_the_energies_of_the_cpu() -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"n_hidden": 0}, "`n_hidden` must be a whole number of at least 1; got 0"),
+        ({"n_hidden": 0}, "`n_hidden` must be a whole number of at least 1 or 'auto'; got 0"),
         ({"n_blocks": -1}, "`n_blocks` must be a whole number of at least 0; got -1"),
         ({"shift": 1.5}, "`shift` must be a whole number of at least 0; got 1.5"),
         ({"channels": 12}, "`channels` must be a multiple of 8; got 12"),

@@ -284,7 +284,7 @@ def test_a_loaded_model_is_the_saved_one(y, name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_hidden": 0}, "`n_hidden` must be a whole number of at least 1; got 0"),
+        ({"n_hidden": 0}, "`n_hidden` must be a whole number of at least 1 or 'auto'; got 0"),
         ({"n_layers": -1}, "`n_layers` must be a whole number of at least 0; got -1"),
         ({"n_members": 2.5}, "`n_members` must be a whole number of at least 1; got 2.5"),
         ({"batch_size": True}, "`batch_size` must be a whole number"),

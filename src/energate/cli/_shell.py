@@ -16,6 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from energate.errors import InputError, MissingExtraError
 from energate.files import check_output
+from energate.tables.room import lacks_memory
 
 if TYPE_CHECKING:
     from energate.persistence.loaded import Loaded
@@ -116,7 +117,7 @@ def plainly(how_to_go_on: str) -> Iterator[None]:
         say(f"Error: {_line(error)}", "bold red")
         raise typer.Exit(2) from error
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and "can't allocate memory" not in str(error):  # torch's words
+        if not lacks_memory(error):
             raise
         said = f" ({_line(error)[:200]})" if str(error) else ""
         say(f"Error: memory ran out{said}. Take fewer rows or columns.", "bold red")

@@ -85,8 +85,9 @@ class EnergyClassifier(
         ``class_weight`` and the last ones matter.  Or one auto-encoder per class, as in the paper: ``"mean"`` (AES),
         ``"covariance"`` (cAES), ``"mean-covariance"`` (mcAES), or a function from the number of models, the number of
         columns and a `torch.Generator` to hidden units.
-    n_members, breadth, depth : of a trunk: members, whose energies are averaged (``"auto"``: 8, from 20,000 rows on 4),
-        the width of the layers (``"auto"``: 128, 192 or 256 by the number of rows), and how many there are.
+    n_members, breadth, depth : of a trunk: members, whose energies are averaged (``"auto"``: 8, from 20,000 rows on 4;
+        of more than some 15,000 columns, or columns times classes of two million, fewer), the width of the layers
+        (``"auto"``: 128, 192 or 256 by the number of rows), and how many there are.
     reading : for mean-covariance, ``"sum"`` trains two auto-encoders and adds their energies (the paper's classifier),
         ``"shared"`` trains one with both kinds of units.
     n_hidden, n_factors : units and factors per class; ``"auto"`` is 8 units on a trunk (of more than 100 classes

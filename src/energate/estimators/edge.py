@@ -34,6 +34,7 @@ LEAST_SPREAD, DISTANCE_SPREAD = 0.125, 0.2  # of the range of a column
 #: Soft columns end at this many spreads; values beyond FURTHEST count as that, and INNERMOST of the limit is undone.
 SOFT_LIMIT, FURTHEST, INNERMOST = 3.0, 1e100, 0.99
 UNIT_KINDS = ("mean", "covariance", "mean-covariance")
+MOST_A_ROW = 16_000_000  # multiplications with the weights that "auto" makes: of more columns there are fewer units
 MIN_VALID_ROWS, MIN_CLASS_ROWS = 10, 5  # with fewer, in all or of a class, there is no validation split
 
 
@@ -323,6 +324,11 @@ def default_size(size: int | str, auto: int) -> int:
     if isinstance(size, str):
         raise InputError(f"The number of units must be a whole number or 'auto'; got {size!r}.")
     return size
+
+
+def units_within(per_unit: float, least: int, wanted: int) -> int:
+    """As many units as wanted, of which each takes so many multiplications a row; fewer of very wide tables."""
+    return int(np.clip(MOST_A_ROW // per_unit, least, wanted))
 
 
 def build_units(estimator: Any, n_models: int, width: int, auto: int, generator: torch.Generator) -> list[HiddenUnits]:

@@ -33,12 +33,15 @@ from energate.estimators.edge import (
     Array,
     at_least_0,
     check_choices,
+    default_size,
     draw_seed,
+    epochs_of,
     fraction_of,
     furthest,
     in_chunks,
     whole_number,
 )
+from energate.estimators.effort import check_network
 from energate.estimators.filling import anneal, falling, fill_in
 from energate.estimators.image_network import ImageNetwork
 from energate.estimators.liking import LikingMixin, any_class, no_class_calibrated, not_calibrated
@@ -51,6 +54,7 @@ __all__ = ["ImageEnergyClassifier", "ImageHeads", "ImageNetwork", "shift_images"
 
 AUGMENTS = ("shifts", "none", "affine", "symmetries", "turns")
 POOLINGS = ("flatten", "mean")
+UNITS, FEWEST_UNITS, UNITS_OF_ALL = 64, 4, 6400  # of a class, and of all together where there are many
 SHIFT_SHARE = 8  # a shift is at most this part of a side
 SHARED_CHANNELS, SMALL = (16, 32), 16  # of images of less than so many pixels squared, and of others
 ROWS_AT_ONCE = 512  # that are denoised, filled in or drawn: what lies between the layers is kept for the field
@@ -82,7 +86,7 @@ class ImageEnergyClassifier(NetworkClassifier, LikingMixin):
 
     Parameters
     ----------
-    n_hidden : hidden units of each class.
+    n_hidden : hidden units of each class; ``"auto"`` is 64, and of more than 100 classes 6,400 in all, at least 4 each.
     channels : of the first layer, a multiple of 8; the other layers have twice as many.
     n_blocks : residual blocks of two convolutions after each layer that halves the image.
     n_halvings : how often the image is halved; ``"auto"``: until its longer side has about 8 pixels, at least twice.
@@ -145,7 +149,7 @@ class ImageEnergyClassifier(NetworkClassifier, LikingMixin):
     #: steps of ascent that fill in what is missing, at most
     N_STEPS: ClassVar[int] = 3
 
-    n_hidden: int = 64
+    n_hidden: int | str = "auto"
     channels: int = 48
     n_blocks: int = 1
     n_halvings: int | str = "auto"
@@ -206,7 +210,8 @@ class ImageEnergyClassifier(NetworkClassifier, LikingMixin):
         return found
 
     def _epochs_before(self, n_steps: int) -> int:  # noqa: ARG002
-        whole_number(self, "n_hidden", 1)
+        if self.n_hidden != "auto":
+            whole_number(self, "n_hidden", 1, " or 'auto'")
         whole_number(self, "n_blocks", 0)
         whole_number(self, "shift", 0)
         if self.n_halvings != "auto":
@@ -247,7 +252,7 @@ class ImageEnergyClassifier(NetworkClassifier, LikingMixin):
         heads = ImageHeads(
             shape,
             n_classes,
-            self.n_hidden,
+            default_size(self.n_hidden, int(np.clip(UNITS_OF_ALL // n_classes, FEWEST_UNITS, UNITS))),
             self.channels,
             self.n_blocks,
             self.pooling,
@@ -272,6 +277,9 @@ class ImageEnergyClassifier(NetworkClassifier, LikingMixin):
         if isinstance(self.shared_channels, str):
             return SHARED_CHANNELS[math.prod(shape[:2]) >= SMALL**2]
         return self.shared_channels
+
+    def _check_effort(self, network: Network, train: LabelledRows, n_steps: int) -> None:
+        check_network(self, network, train, n_steps * epochs_of(self, "max_epochs", n_steps), self.batch_size)
 
     def _untrained(self) -> ImageNetwork:
         return self._build(len(self.classes_))

@@ -13,6 +13,7 @@ from energate.estimators.cells import Cells
 from energate.estimators.completing import conditional
 from energate.estimators.edge import Array, Estimator, UnitsBuilder, draw_seed, whole_number
 from energate.estimators.frames import FROM_DTYPE, CellsMixin, read_rows
+from energate.estimators.progress import within_memory
 from energate.estimators.scorer import MEMORY, EnergyScorer
 from energate.memory import MemoryUnits
 from energate.tables import CodedRows
@@ -53,6 +54,7 @@ class EnergyImputer(OneToOneFeatureMixin, TransformerMixin, CellsMixin, Estimato
     n_rounds: int = 2
     categorical_features: Any = FROM_DTYPE
 
+    @within_memory
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002
         """Learn what rows look like, from rows that may have missing cells; no y."""
         whole_number(self, "n_rounds", 1)

@@ -17,6 +17,7 @@ from energate.autoencoder import Autoencoder
 from energate.errors import InputError
 from energate.estimators import edge
 from energate.estimators.edge import Array, Examples
+from energate.estimators.effort import check_work, work_of
 from energate.estimators.kind import Kind, Round, given_weights, is_auto, visible_of
 from energate.training import History
 from energate.training.class_memories import blank, remember_classes
@@ -141,6 +142,12 @@ class PerClass(Kind):
     def train(self, estimator: Any, given: Round) -> tuple[dict[str, History], Tensor]:
         counts, model = torch.bincount(given.train.labels), estimator.model_
         stages = self._stages(estimator, counts, given.seed, given.epochs, given.train.times)
+        largest, shape = int(counts.max()), (len(given.train.v) * given.train.times, given.train.v.shape[1])
+        of_class = min(largest, rows_per_class(stages.fine_tune.batch_size, model.n_classes, FINE_TUNE_ROWS))
+        n_steps = stages.fine_tune.epochs * math.ceil(largest / of_class)  # of rows of all classes, through all models
+        # Members that somebody gives are asked for, as in a search.
+        per_row = work_of(model) / (1 if is_auto(estimator.generative_weight) else model.n_members)
+        check_work(estimator, model.B.device, shape, n_steps, model.n_classes * of_class, per_row)
         history = train_classes(model, given.train, stages, given.valid, given.report)
         with torch.no_grad():  # without gradients rows are scored in chunks
             return history, model.energies((given.valid or given.train).v)
@@ -181,7 +188,9 @@ class Trunk(Kind):
         if len(found) > 1:
             return found
         if is_auto(estimator.n_members):
+            width, heads = estimator.cells_.width, len(estimator.classes_)
             n_members = MEMBERS if n_rows <= MANY_ROWS else FEW_MEMBERS
+            n_members = edge.units_within(width * (self.breadth(estimator, n_rows) + heads), 1, n_members)
         else:
             n_members = edge.whole_number(estimator, "n_members", 1, " or 'auto'")
         return np.repeat(found, n_members)
@@ -273,6 +282,9 @@ class Trunk(Kind):
     def train(self, estimator: Any, given: Round) -> tuple[dict[str, History], Tensor]:
         model, train = estimator.model_, given.train
         how = self._training(estimator, len(train.v), given.seed, given.epochs, train.times)
+        shape, n_seen = (len(train.v) * train.times, train.v.shape[1]), min(len(train.v), how.batch_size)
+        n_steps = how.epochs * how.passes * math.ceil(len(train.v) / how.batch_size)
+        check_work(estimator, model.B.device, shape, n_steps, n_seen, work_of(model))
         history, held_out = train_trunk(model, given.train, how, given.valid, given.report)
         with torch.no_grad():
             if held_out is None or given.valid is not None:

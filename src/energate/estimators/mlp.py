@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from energate.errors import InputError
 from energate.estimators import edge
 from energate.estimators.edge import SCALINGS, Array, Estimator, LabelsMixin, in_chunks
+from energate.estimators.effort import check_work
 from energate.estimators.progress import reporting, with_callbacks
 from energate.estimators.threads import threads_for
 from energate.kernels import computing
@@ -26,6 +27,7 @@ from energate.units import few
 
 Targets = NDArray[np.float32]  # (n, L) of 0 and 1; for classes one 1 in each row
 WANTED_STEPS, LEAST_EPOCHS, MOST_EPOCHS = 1300, 20, 200
+UNITS, FEWEST_UNITS = 256, 64  # of a layer, and where there are very many columns
 
 
 # --- the networks -------------------------------------------------------------------------------------------------
@@ -96,7 +98,8 @@ class LabelMLP(LabelsMixin, Estimator):
 
     Parameters
     ----------
-    n_hidden, n_layers : ReLU units of each hidden layer, and the number of these layers.
+    n_hidden, n_layers : ReLU units of each hidden layer, and the number of these layers.  ``"auto"`` is 256, and less,
+        down to 64, of more than 12,500 columns.
     n_members : networks; each has its own start, batches and dropout, and their logits are averaged.
     dropout, input_dropout : the share of hidden units, and of columns, left out at random in training.
     max_epochs : ``"auto"`` takes more on small data.
@@ -122,7 +125,7 @@ class LabelMLP(LabelsMixin, Estimator):
 
     _FITTED = ("classes_", "multilabel_", "scaler_")  # what is saved beside the model
 
-    n_hidden: int = 256
+    n_hidden: int | str = "auto"
     n_layers: int = 2
     n_members: int = 5
     dropout: float = 0.5
@@ -158,6 +161,7 @@ class LabelMLP(LabelsMixin, Estimator):
             train, valid = edge.hold_out(self, n_rows, seed)
             held_out = None if valid is None else (X[valid], targets[valid])
             X, targets = X[train], targets[train]
+        self.check_effort(len(X), X.shape[1], len(self.classes_))
         self.scaler_ = SCALINGS[self.scaling](X, np.ones(len(X)))
         networks = self._networks(torch.Generator().manual_seed(seed))
         with torch.no_grad():  # The start: the share of the rows with each label, which is never 0 nor 1.
@@ -168,7 +172,9 @@ class LabelMLP(LabelsMixin, Estimator):
         return self
 
     def _check_parameters(self) -> None:
-        for name in ("n_hidden", "n_layers", "n_members", "batch_size", "n_iter_no_change"):
+        if self.n_hidden != "auto":
+            edge.whole_number(self, "n_hidden", 1, " or 'auto'")
+        for name in ("n_layers", "n_members", "batch_size", "n_iter_no_change"):
             edge.whole_number(self, name, 0 if name == "n_layers" else 1)
         for name in ("dropout", "input_dropout", "validation_fraction"):
             edge.fraction_of(self, name)
@@ -200,10 +206,22 @@ class LabelMLP(LabelsMixin, Estimator):
             raise InputError(f"`y_valid` must have as many dimensions as `y`; got {y_valid.ndim}.")
         return X_valid, self._encode(y_valid)
 
-    def _networks(self, generator: torch.Generator) -> LabelNetworks:
+    def check_effort(self, n_rows: int, n_columns: int, n_labels: int, n_fits: int = 1) -> None:
+        """Refuse what would take very long: so many fits to so many rows, columns and labels."""
+        n_steps = math.ceil(n_rows / self.batch_size)
+        n_steps *= n_fits * edge.auto_epochs(self.max_epochs, n_steps, WANTED_STEPS, LEAST_EPOCHS, MOST_EPOCHS)
+        per_row = self.n_members * sum(map(math.prod, itertools.pairwise(self._sizes(n_columns, n_labels))))
+        device, n_seen = edge.resolve_device(self.device), min(n_rows, self.batch_size)
+        check_work(self, device, (n_rows, n_columns), n_steps, n_seen, per_row)
+
+    def _sizes(self, n_columns: int, n_labels: int) -> list[int]:
+        """Of the layers, from the columns to the labels."""
         few(n_layers=self.n_layers)
-        sizes = [self.n_features_in_, *[self.n_hidden] * self.n_layers, len(self.classes_)]
-        return LabelNetworks(self.n_members, sizes, generator)
+        wanted = edge.units_within(self.n_members * n_columns, FEWEST_UNITS, UNITS)
+        return [n_columns, *[edge.default_size(self.n_hidden, wanted)] * self.n_layers, n_labels]
+
+    def _networks(self, generator: torch.Generator) -> LabelNetworks:
+        return LabelNetworks(self.n_members, self._sizes(self.n_features_in_, len(self.classes_)), generator)
 
     def _untrained(self) -> LabelNetworks:
         return self._networks(torch.Generator())

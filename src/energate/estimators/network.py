@@ -104,6 +104,9 @@ class NetworkClassifier(ClassifierMixin, Estimator, ABC):  # type: ignore[misc]
         """The same of what `fit` is given, before anything is known of it."""
         return X, X_valid
 
+    def _check_effort(self, network: Network, train: LabelledRows, n_steps: int) -> None:
+        """Refuse what would not fit into memory, or take too long, with ``n_steps`` in an epoch: here nothing."""
+
     def _clip_norm(self) -> float | None:
         """The longest gradient of a step; None: any."""
         return None
@@ -127,6 +130,7 @@ class NetworkClassifier(ClassifierMixin, Estimator, ABC):  # type: ignore[misc]
         n_epochs = self._epochs_before(n_steps) + edge.epochs_of(self, "max_epochs", n_steps)
         with reporting(self, n_epochs, X, y) as report:
             network = self._start(train.v, len(self.classes_), given.seed, report)
+            self._check_effort(network, train, n_steps)
             self._train(network, train, valid, given.seed, report)
         edge.settle(network, self.precision)
         self._keep(network, train, valid)

@@ -64,7 +64,7 @@ class PairScorer(PairedMixin, Estimator):
     relation : ``"conditional"`` models y when x is given: E(y|x), comparable between several y for one x only.
         ``"symmetric"`` models both: the joint E(x, y), comparable between all pairs.
     n_hidden, n_factors : hidden units and factors; ``"auto"`` follows the wider side: as many units as it has columns,
-        within 16 and 100, and twice as many factors, within 32 and 300.
+        within 16 and 100, and twice as many factors, within 32 and 300; fewer again from 26,000 columns of both on.
     activation : a name in `energate.ACTIVATIONS`.
     scaling : ``"standard"`` (real values), ``"unit"`` (to [0, 1], with sigmoid outputs; what lies beyond the range of
         the rows given to `fit` counts as its end) or ``"none"``.
@@ -138,11 +138,12 @@ class PairScorer(PairedMixin, Estimator):
 
     def _build(self, generator: torch.Generator) -> Autoencoder:
         n_x, n_y = self.n_features_in_, self.n_targets_in_
+        wanted = int(np.clip(2 * max(n_x, n_y), 32, 300))
         units = PAIR_RELATIONS[self.relation].units(
             1,
             n_y,
             n_x,
-            edge.default_size(self.n_factors, int(np.clip(2 * max(n_x, n_y), 32, 300))),
+            edge.default_size(self.n_factors, edge.units_within(2 * (n_x + n_y), 32, wanted)),
             edge.default_size(self.n_hidden, int(np.clip(max(n_x, n_y), 16, 100))),
             self.activation,
             generator,

@@ -7,8 +7,11 @@ and scikit-learn's callbacks where scikit-learn has them (1.9).
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, TypeVar, cast
 
+from energate.errors import InputError
+from energate.tables.room import lacks_memory
 from energate.training import Progress
 
 try:
@@ -27,8 +30,27 @@ class _NoCallbacks:
 CallbackSupportMixin: Any = _NoCallbacks if _callback is None else _callback.CallbackSupportMixin
 
 
+def within_memory(fit: Method) -> Method:
+    """Have ``fit`` say in an `InputError` that memory ran out, whoever notices it."""
+
+    @wraps(fit)
+    def fitted(self: Any, X: Any, *args: Any, **options: Any) -> Any:
+        try:
+            return fit(self, X, *args, **options)
+        except (MemoryError, RuntimeError) as error:
+            if not lacks_memory(error):
+                raise
+            raise InputError(
+                f"Memory ran out while {type(self).__name__} was fitted to rows of shape {getattr(X, 'shape', '?')}. "
+                "Take fewer rows or columns, fewer hidden units, or a smaller `batch_size`."
+            ) from error
+
+    return cast("Method", fitted)
+
+
 def with_callbacks(fit: Method) -> Method:
-    """Have scikit-learn end its callbacks when ``fit`` ends, however it ends."""
+    """The same, and have scikit-learn end its callbacks when ``fit`` ends, however it ends."""
+    fit = within_memory(fit)
     return fit if _callback is None else _callback.with_callbacks(fit)
 
 

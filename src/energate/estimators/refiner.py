@@ -158,6 +158,8 @@ class EnergyRefiner(LabelsMixin, PairedMixin, StreamMixin, Estimator):
             scores = self._scores(X)
         else:
             base = self._base(seed)
+            if isinstance(base, LabelMLP):
+                base.check_effort(len(X), X.shape[1], Y.shape[1], n_folds + 1)
             self.base_, scores = fit_with_unseen_scores(base, X, Y, n_folds, seed, said)
             self.varying_, self.constant_ = varying(Y), Y[0]
         self.slope_, self.offset_ = calibrated(scores, Y)

@@ -19,6 +19,7 @@ from energate.estimators import edge
 from energate.estimators.cells import Cells
 from energate.estimators.completing import Seen, complete_rows, conditional
 from energate.estimators.edge import DISTANCE_SCALINGS, SCALINGS, Array, Estimator, UnitsBuilder, in_chunks
+from energate.estimators.effort import check_work, work_of
 from energate.estimators.frames import FROM_DTYPE, CellsMixin
 from energate.estimators.liking import HeldOutMixin, not_calibrated
 from energate.estimators.progress import reporting, with_callbacks
@@ -90,7 +91,8 @@ class EnergyScorer(
         ``contamination`` says that there are anomalies; 0: rows only.
     forgetting : the share of its weight that a remembered row loses with every row that `partial_fit` brings; those
         left with less than a thousandth leave the memory.
-    n_hidden, n_factors : units and factors; ``"auto"`` follows the number of columns.
+    n_hidden, n_factors : units and factors; ``"auto"`` follows the number of columns, within 32 and 300, and falls
+        again from 26,000 columns on.
     activation : a name in `energate.ACTIVATIONS`.
     scaling : ``"standard"`` (real values; by the standard deviation, but at least an eighth of the range, and for
         constant columns the median of the others; for a memory at least a fifth of the range), ``"unit"`` (to [0, 1],
@@ -300,7 +302,9 @@ class EnergyScorer(
 
     def _build(self, generator: torch.Generator) -> Autoencoder:
         width = self.cells_.width
-        units = edge.build_units(self, 1, width, int(np.clip(2 * width, 32, 300)), generator)
+        kinds = 2 if self.units == "mean-covariance" else 1
+        wanted = edge.units_within(2 * kinds * width, 32, int(np.clip(2 * width, 32, 300)))
+        units = edge.build_units(self, 1, width, wanted, generator)
         model = Autoencoder(units, "sigmoid" if self.scaling == "unit" else "linear")
         if (model.n_models, model.width) != (1, width):
             raise InputError(
@@ -495,6 +499,9 @@ def train_denoising(
     epochs = edge.auto_epochs(estimator.max_epochs, n_steps, wanted[0], 40, wanted[1])
     if others is not None and estimator.max_epochs == "auto":  # as many passes through all rows
         epochs = math.ceil(others.times * epochs)
+    shape = (len(train) * (1.0 if others is None else others.times), train.shape[1])
+    n_seen = min(len(train), estimator.batch_size)
+    check_work(estimator, train.device, shape, epochs * n_steps, n_seen, 2 * work_of(model))  # there and back
     rates, patience = (estimator.learning_rate, estimator.weight_decay), estimator.n_iter_no_change
     stage = Stage("denoise", epochs, *rates, schedule=schedule, patience=patience)
     batches = row_batches(len(train), estimator.batch_size, seed, train.device)

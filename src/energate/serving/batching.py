@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
+
+from energate.tables.room import lacks_memory
 
 QUICK = 0.002  # seconds that nobody waits for in vain
 Inputs = dict[str, Any]
@@ -26,16 +27,9 @@ class OverloadedError(Exception):
     """Too much is waiting already."""
 
 
-#: how torch and threads say on a CPU that memory is short: their errors have no class of their own
-NO_MEMORY = ("can't allocate memory", "not enough memory", "std::bad_alloc", "can't start new thread", "out of memory")
-
-
 def told(error: Exception) -> Exception:
     """What a request is told: the error, or a fresh `MemoryError`, which holds on to nothing, where memory is short."""
-    lacking = isinstance(error, MemoryError | torch.OutOfMemoryError)
-    if lacking or (isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY)):
-        return MemoryError()
-    return error
+    return MemoryError() if lacks_memory(error) else error
 
 
 @dataclass(frozen=True)

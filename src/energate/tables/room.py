@@ -13,6 +13,8 @@ from energate.errors import InputError
 TIMES = 4
 _OBJECT = 64  # bytes of a cell that is a word of Python's, about
 _GROUP = Path("/sys/fs/cgroup")  # of a container
+#: how torch and threads say that memory is short: their errors have no class of their own
+NO_MEMORY = ("can't allocate memory", "not enough memory", "std::bad_alloc", "can't start new thread", "out of memory")
 
 
 def room() -> float:
@@ -46,6 +48,12 @@ def check_room(n_bytes: float, what: str, way_out: str) -> None:
     """Refuse what would not fit into memory before it is begun."""
     if n_bytes > (most := room()):
         raise InputError(f"{what} take {_in_words(n_bytes)}; there is room for {_in_words(most)}. {way_out}")
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out."""
+    told = isinstance(error, RuntimeError) and any(words in str(error) for words in NO_MEMORY)
+    return isinstance(error, MemoryError) or told
 
 
 def too_large(name: str, at_least: float, most: float) -> InputError:
