@@ -15,17 +15,16 @@ them.  It is for heads of sigmoid units, the default, with any output; other uni
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from energate.activations import SIGMOID
 from energate.autoencoder import Autoencoder
 from energate.training.classes import ClassEnergies
 from energate.training.processor import quick_products
+from energate.training.written import written
 from energate.trunk import TrunkUnits, bent
 
 
@@ -54,8 +53,12 @@ def is_written_out(model: ClassEnergies) -> bool:
 
 def written_out(model: ClassEnergies, batch: Batch) -> Tensor:
     """The loss of every member: (C,), whose gradients are there before they are asked for."""
-    found: Tensor = _WrittenOut.apply(model, batch, *_parameters(model))
-    return found
+
+    def find() -> tuple[Tensor, Sequence[Tensor]]:
+        with quick_products():
+            return losses_and_gradients(model, batch)
+
+    return written(find, _parameters(model))
 
 
 def _parameters(model: ClassEnergies) -> list[Tensor]:
@@ -71,24 +74,6 @@ def _of(model: ClassEnergies) -> tuple[Autoencoder, TrunkUnits]:
     (units,) = part.groups
     assert isinstance(units, TrunkUnits)
     return part, units
-
-
-class _WrittenOut(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, model: ClassEnergies, batch: Batch, *parameters: Tensor) -> Tensor:
-        with quick_products():
-            losses, gradients = losses_and_gradients(model, batch)
-        ctx.gradients = [each.view_as(like) for each, like in zip(gradients, parameters, strict=True)]
-        return losses
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, of_losses: Tensor) -> tuple[Tensor | None, ...]:
-        gradients, ctx.gradients = ctx.gradients, None
-        if not (of_losses == 1).all():
-            for each in gradients:
-                each.view(len(of_losses), -1).mul_(of_losses.unsqueeze(1))
-        return None, None, *gradients
 
 
 def losses_and_gradients(model: ClassEnergies, batch: Batch) -> tuple[Tensor, Sequence[Tensor]]:
