@@ -1,4 +1,4 @@
-"""Steps, rates and batches of a trunk's training beside those of an earlier default, paired, on the development tables.
+"""Steps, rates and batches of a trunk's training beside those of the default, paired, on the development tables.
 
 Five folds of `table_data` (of the three largest tables two), the same rows and seeds for every way.  One JSON line a
 fit; finished ones are skipped.  At the end the differences to `BASE` with their standard errors over folds and seeds,
@@ -9,7 +9,6 @@ every table counting alike.  ENERGATE_DATA names the folder that holds tables/*.
 
 import argparse
 import json
-import math
 import warnings
 from collections import defaultdict
 from pathlib import Path
@@ -37,7 +36,7 @@ WAYS = (
 def set_way(way: str) -> None:
     """In this process: the rules of the default, as a way has them."""
     asked = {name: float(value) for name, value in (each.split("=") for each in way.split(","))}
-    kinds.STEPS = ((math.inf, (int(asked["steps"]), asked["rate"])),)
+    kinds.STEPS, kinds.Trunk.auto["learning_rate"] = int(asked["steps"]), asked["rate"]
     steps.ADAM["beta2"] = asked.get("beta2", 0.999)
     trunk.DENOISED = int(asked.get("denoised", 4))
     rows = int(asked.get("batch", 128))

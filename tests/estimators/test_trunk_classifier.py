@@ -15,7 +15,6 @@ from test_classifier import NOT_REPEATED_ROWS, over_sure
 from energate import EnergyClassifier, load, save
 from energate.errors import InputError
 from energate.estimators.edge import TABLE_SCALINGS
-from energate.estimators.kinds import Trunk, kind_of
 from energate.export import export_onnx
 from energate.training.trunk import reconstruct_together
 from energate.tuning import search
@@ -159,23 +158,6 @@ def test_rows_to_stop_on_can_be_given_and_rounds_go_on() -> None:
     before = warm.model_.autoencoders[0].groups[0].W_u.detach().clone()
     warm.fit(X, y)
     assert warm.model_.autoencoders[0].groups[0].W_u.shape == before.shape
-
-
-def test_larger_tables_take_more_and_smaller_steps() -> None:
-    """By the rules; a rate that is given is taken, and rounds of `partial_fit` have the smaller one."""
-    X, y = load_iris(return_X_y=True)
-    model = EnergyClassifier(max_epochs=1, random_state=0).fit(X, y)
-    model.max_epochs, trunk = "auto", kind_of("trunk")
-    assert isinstance(trunk, Trunk)
-    for n_rows, n_steps, rate in ((900, 300, 6e-3), (4_000, 300, 6e-3), (4_001, 400, 4e-3)):
-        how = trunk._training(model, n_rows, 0, None)
-        n_train = n_rows - n_rows // how.n_folds
-        taken = how.epochs * how.passes * (n_train // how.batch_size)
-        assert how.learning_rate == rate
-        assert n_steps <= taken < n_steps + 30
-    assert trunk._training(model, 900, 0, 1).learning_rate == 4e-3
-    model.learning_rate = 1e-3
-    assert trunk._training(model, 900, 0, None).learning_rate == 1e-3
 
 
 def test_search_trains_every_configuration_alone() -> None:

@@ -7,7 +7,7 @@ rows of a class are its units.
 
 import math
 from dataclasses import replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -34,7 +34,6 @@ from energate.training.classes import (
 from energate.training.trunk import TrunkTraining, train_trunk
 from energate.trunk import TrunkUnits
 
-T = TypeVar("T")
 #: How much of the denoising loss the members keep: on small data, on large, and with many columns.  On large data one
 #: member goes without: what helps with few rows costs up to 7 points of accuracy with many.
 AUTO_WEIGHTS, LARGE_WEIGHTS, WIDE_WEIGHTS = (0.0, 0.0, 0.03, 0.1), (0.1, 0.0), (0.1,)
@@ -157,15 +156,13 @@ SIGMOID_WEIGHT = 0.05  # of the denoising loss where outputs are sigmoid
 #: up to so many rows, width of the layers and rows in a batch; for more the last
 BREADTHS = ((2_000, 128), (10_000, 192), (math.inf, 256))
 BATCHES = ((1_000, 128), (10_000, 256), (50_000, 512), (math.inf, 1024))
-#: up to so many rows, the steps of training at least, and the learning rate; 300 steps at 4e-3 would be too few
-STEPS = ((4_000, (300, 6e-3)), (math.inf, (400, 4e-3)))
-PASSES = 12  # through the rows, at least
+STEPS, PASSES = 400, 12  # of training: at least so many steps, and passes through the rows
 STEPS_PER_EPOCH = 12  # an epoch is as many passes as this takes: validation has its price
 WAVES, MOST_WAVES = 96, 4  # cosines in all, and of a column, at most
 LEAST_VARIANCE = 0.01  # of the noise, in what is divided by it
 
 
-def _by_rows(n_rows: float, steps: tuple[tuple[float, T], ...]) -> T:
+def _by_rows(n_rows: int, steps: tuple[tuple[float, int], ...]) -> int:
     return next(value for most, value in steps if n_rows <= most)
 
 
@@ -252,16 +249,13 @@ class Trunk(Kind):
         n_train = n_rows - (n_rows // n_folds if n_folds else 0)
         per_pass = max(1, n_train // batch_size)
         passes = math.ceil(STEPS_PER_EPOCH / per_pass) if epochs is None else 1
-        least, rate = _by_rows(n_rows * times, STEPS)
-        wanted = max(least, math.ceil(PASSES * per_pass * times))
-        if epochs is not None or not is_auto(estimator.learning_rate):  # rounds of `partial_fit` are many
-            rate = float(edge.per_member(asked, "learning_rate", 1))
+        wanted = max(STEPS, math.ceil(PASSES * per_pass * times))
         if epochs is None:
             epochs = edge.auto_epochs(asked.max_epochs, passes * per_pass, wanted, 1, max(wanted, 1))
         return TrunkTraining(
             epochs,
             batch_size,
-            rate,
+            float(edge.per_member(asked, "learning_rate", 1)),
             float(edge.per_member(asked, "weight_decay", 1)),
             torch.as_tensor(estimator.generative_weights_),
             asked.noise,
