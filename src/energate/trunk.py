@@ -144,7 +144,7 @@ class TrunkUnits(HiddenUnits):
         if self._is_own(v.shape):  # model k sees slice k
             z = z.unflatten(1, (self.n_classes, -1)).flatten(0, 1)  # (C * K, N, W)
             return torch.baddbmm(self.b_u.unsqueeze(1), z, self.W_u.mT), passed
-        W_u, b_u = self._heads()
+        W_u, b_u = self.heads()
         u = torch.baddbmm(b_u, z, W_u.mT)  # (C, N, K * M)
         return u.unflatten(2, (self.n_classes, -1)).transpose(1, 2).flatten(0, 1), passed  # (C * K, N, M)
 
@@ -156,7 +156,7 @@ class TrunkUnits(HiddenUnits):
             return v.expand(self.n_members, *v.shape)
         return v.unflatten(0, (self.n_members, -1)).flatten(1, 2)  # (C, N, D) stays, (C * K, N, D) joins classes
 
-    def _heads(self) -> tuple[Tensor, Tensor]:
+    def heads(self) -> tuple[Tensor, Tensor]:
         """The heads of a member as one: (C, K * M, W) and (C, 1, K * M)."""
         return self.W_u.reshape(self.n_members, -1, self.W_u.shape[2]), self.b_u.reshape(self.n_members, 1, -1)
 
@@ -180,7 +180,7 @@ class TrunkUnits(HiddenUnits):
         own = self._is_own(shape)
         if len(shape) == 3 and not own:  # rows of members: the classes add up before they enter the trunk
             h = h.unflatten(0, (self.n_members, -1)).transpose(1, 2).flatten(2)  # (C, N, K * M)
-            return self._pull(h @ self._heads()[0], angles, layers, 1).squeeze(1)  # (C, N, D)
+            return self._pull(h @ self.heads()[0], angles, layers, 1).squeeze(1)  # (C, N, D)
         g = (h @ self.W_u).unflatten(0, (self.n_members, -1))  # (C, K, N, W)
         if own:  # rows went through side by side, and so come back
             pulled = self._pull(g.flatten(1, 2), angles, layers, 1).squeeze(1)  # (C, K * N, D)

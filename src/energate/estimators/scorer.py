@@ -29,7 +29,7 @@ from energate.kernels import computing
 from energate.memory import MemoryUnits
 from energate.tables import Stream
 from energate.tables.drawn import Drawn
-from energate.training import History, Stage, corrupt, drawn, row_batches
+from energate.training import History, Stage, corrupt, drawn, gated_gradient, row_batches
 from energate.training.loop import refilled
 from energate.training.memory import blank, draw_asked, gather, remember
 
@@ -491,8 +491,12 @@ def train_denoising(
         def validate() -> Tensor:
             return torch.cat([weight * model.loss(v, c, seen=seen) for v, c, seen, weight in chunks], -1).mean()
 
+    is_written_out = gated_gradient.is_written_out(model)
+
     def loss(batch: Tensor) -> Tensor:
         v, c, seen, weight = noisy(train[batch], draws)
+        if is_written_out:
+            return gated_gradient.written_out(model, v, c, seen, weight)
         return (weight * model.loss(v, c, seen=seen)).mean()
 
     n_steps = math.ceil(len(train) / max(1, estimator.batch_size))

@@ -22,6 +22,7 @@ from torch import Tensor
 from energate.errors import InputError
 from energate.training import checkpoints
 from energate.training.captured import Steps, plan_steps
+from energate.training.processor import keep_memory
 from energate.training.ranks import Group, begin_together, drawn, from_first, step_together
 from energate.training.steps import OPTIMIZERS, Optimiser
 
@@ -414,6 +415,7 @@ class _Eager:
     """One step after the other: the losses of a batch, their gradients, and what the stepper makes of them."""
 
     def __init__(self, loss: Callable[[Tensor], Tensor], stepper: Stepper, clip_norm: float | None = None) -> None:
+        keep_memory()
         self.loss, self.stepper, self.clip_norm, self.begun = loss, stepper, clip_norm, False
 
     def __call__(self, batch: Tensor, factor: float | Tensor) -> Tensor:

@@ -28,6 +28,7 @@ from torch.nn import functional as F
 from energate.training.calibration import find_temperature
 from energate.training.classes import ClassEnergies, LabelledRows
 from energate.training.loop import Batches, History, Listener, Stage, corrupt, epoch_generator
+from energate.training.trunk_gradient import Batch, is_written_out, written_out
 
 WARM_UP = 0.1  # share of the steps in which the learning rate grows
 SMOOTHING = 0.05  # of the labels: logits stay finite where classes are separable
@@ -123,24 +124,30 @@ def reconstruct_together(model: ClassEnergies, v: Tensor) -> Tensor:
     return part.energies_and_mixture(v, posterior)[1]
 
 
+def plain_losses(model: ClassEnergies, batch: Batch) -> Tensor:
+    """The loss of every member: (C,)."""
+    v, weight = batch.v, batch.weight
+    logits = model.calibrated(model.part_energies(v)).flatten(0, 1)  # (C * B, K)
+    each = F.cross_entropy(logits, batch.labels.flatten(), reduction="none", label_smoothing=batch.smoothing)
+    total = (weight * each.view_as(weight)).mean(1)
+    if batch.seen is not None:
+        missed = model.autoencoders[0].visible.divergence(reconstruct_together(model, batch.seen), v)  # (C, B)
+        total = total + batch.price * (weight * missed).mean(1)
+    return total
+
+
 def _loss(
     model: ClassEnergies, rows: LabelledRows, how: TrunkTraining, generator: torch.Generator
 ) -> Callable[[Tensor], Tensor]:
     mix = torch.as_tensor(how.generative_weight, dtype=rows.v.dtype, device=rows.v.device)
-    generative, visible = bool((mix > 0).any()), model.autoencoders[0].visible
+    price = (DENOISED * mix / max(rows.v.shape[1], FEW_COLUMNS)).expand(model.n_members)
+    generative, losses = bool((mix > 0).any()), written_out if is_written_out(model) else plain_losses
 
     def loss(batch: Tensor) -> Tensor:  # (C, B), or (C, B, 1) to be denoised, too -> (C,)
         denoised, batch = batch.ndim == 3, batch.flatten(1)
-        v, weight = rows.v[batch], rows.weight[batch]  # (C, B, D), (C, B)
-        logits = model.calibrated(model.part_energies(v))  # (C, B, K)
-        labels = rows.labels[batch].flatten()
-        each = F.cross_entropy(logits.flatten(0, 1), labels, reduction="none", label_smoothing=SMOOTHING)
-        total = (weight * each.view_as(weight)).mean(1)
-        if generative and denoised:
-            seen = corrupt(v, how.noise, how.noise_level, generator)
-            missed = visible.divergence(reconstruct_together(model, seen), v)  # (C, B)
-            total = total + DENOISED * mix / max(v.shape[2], FEW_COLUMNS) * (weight * missed).mean(1)
-        return _of_members(total)
+        v = rows.v[batch]  # (C, B, D)
+        seen = corrupt(v, how.noise, how.noise_level, generator) if generative and denoised else None
+        return _of_members(losses(model, Batch(v, rows.labels[batch], rows.weight[batch], SMOOTHING, seen, price)))
 
     return loss
 
