@@ -78,8 +78,9 @@ def test_kernels_equal_the_formulas_in_the_interpreter(group: HiddenUnits, units
 @torch.no_grad()
 @pytest.mark.parametrize("precision", ["ieee", "bf16"])
 @pytest.mark.parametrize("with_shared", [False, True])
-def test_terms_of_rows_equal_the_formulas_in_the_interpreter(precision: str, with_shared: bool) -> None:
-    (group, *_), (v, _) = groups(), rows_of(groups()[0])
+@pytest.mark.parametrize("n_models", [1, 3])
+def test_terms_of_rows_equal_the_formulas_in_the_interpreter(n_models: int, precision: str, with_shared: bool) -> None:
+    group, v = MeanUnits(n_models, 21, 5), torch.randn(45, 21)
     model = Autoencoder([group])
     model.a.normal_()
     compute = fused.Fused(precision)

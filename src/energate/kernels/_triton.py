@@ -159,7 +159,7 @@ def through_rows(
     rows, models = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, MODELS)
     is_row, is_model = rows < n_rows, models < n_models
     at = rows.to(tl.int64)[:, None]
-    linear, squared = tl.zeros((ROWS, MODELS), dtype=tl.float32), tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+    linear, others = tl.zeros((ROWS, MODELS), dtype=tl.float32), tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     for start in range(0, N_COLUMNS, COLUMNS):
         columns = start + tl.arange(0, COLUMNS)
         is_column = columns < N_COLUMNS
@@ -167,9 +167,12 @@ def through_rows(
         if COPIED:
             fits = is_row[:, None] & (columns < copy_row)[None, :]
             tl.store(copy + at * copy_row + columns[None, :], v.to(copy.dtype.element_ty), mask=fits)
-        there = is_model[None, :] & is_column[:, None]
-        weights = tl.load(a + models[None, :] * N_COLUMNS + columns[:, None], mask=there, other=0.0)
-        linear = tl.dot(v, weights, linear, input_precision="tf32x3")
-        squared += v * v
-    found = linear - half * tl.sum(squared, 1)[:, None]
+        others -= half * v * v
+        if MODELS == 1:  # a product of matrices would be one with a single column
+            others += v * tl.load(a + columns, mask=is_column, other=0.0)[None, :]
+        else:
+            there = is_model[None, :] & is_column[:, None]
+            weights = tl.load(a + models[None, :] * N_COLUMNS + columns[:, None], mask=there, other=0.0)
+            linear = tl.dot(v, weights, linear, input_precision="tf32x3")
+    found = linear + tl.sum(others, 1)[:, None]
     tl.store(terms + models[None, :] * n_rows + rows[:, None], found, mask=is_row[:, None] & is_model[None, :])

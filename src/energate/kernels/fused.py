@@ -127,9 +127,10 @@ class Fused:
             copy = self._room(v)
             self._last = v, copy
         terms, tiles = v.new_empty(len(a), len(v)), self._tiles("rows")
+        models = 1 if len(a) == 1 else max(16, 1 << (len(a) - 1).bit_length())  # as products of matrices take them
         kernels().through_rows[(math.ceil(len(v) / tiles.rows),)](
             v, a.contiguous(), terms, copy, len(v), len(a), v.stride(0), copy.stride(0), 0.5 * with_shared,
-            N_COLUMNS=v.shape[1], COPIED=copy is not v, MODELS=max(16, 1 << (len(a) - 1).bit_length()),
+            N_COLUMNS=v.shape[1], COPIED=copy is not v, MODELS=models,
             ROWS=tiles.rows, COLUMNS=tiles.columns, num_warps=tiles.warps, num_stages=tiles.stages,
         )  # fmt: skip
         return terms
