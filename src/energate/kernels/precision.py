@@ -8,7 +8,6 @@ Everything but products stays in float32.  On a GPU the last two also let kernel
 there are such, and rows enough (`energate.kernels.fused`).  Which dtype a module has is the caller's business.
 """
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -21,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from energate.autoencoder import potentials_by
 from energate.errors import InputError
 from energate.kernels.fused import Fused
+from energate.training.processor import Switch
 
 #: by name, what Triton calls products of that kind; None leaves everything to the plain formulas
 PRECISIONS: dict[str, str | None] = {"exact": None, "fast": "tf32", "lowest": "bf16"}
@@ -67,30 +67,8 @@ def _scoring(precision: str, kind: str, device: torch.device) -> Iterator[None]:
         yield
 
 
-class _Switch:
-    """TF32, on while anybody has asked for it; the last one to go puts it back."""
-
-    def __init__(self) -> None:
-        self._lock, self._users, self._before = threading.Lock(), 0, False
-
-    @contextmanager
-    def on(self) -> Iterator[None]:
-        matmul = torch.backends.cuda.matmul
-        with self._lock:
-            if not self._users:
-                self._before = matmul.allow_tf32
-                matmul.allow_tf32 = True
-            self._users += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._users -= 1
-                if not self._users:
-                    matmul.allow_tf32 = self._before
-
-
-_SWITCH = _Switch()
+#: TF32
+_SWITCH = Switch(lambda: torch.backends.cuda.matmul, "allow_tf32", True)
 
 
 class _Rounded(TorchFunctionMode):

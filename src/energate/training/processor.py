@@ -1,10 +1,11 @@
 """What makes steps on a CPU quick: memory that is kept, and the quicker of two libraries for products of float32."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -40,19 +41,20 @@ def quick_products() -> Iterator[None]:
         yield
 
 
-class _Switch:
-    """What torch calls bfloat16 for oneDNN: "may, where it is quicker".  Without AMX it is not, and float32 stays."""
+class Switch:
+    """A setting of torch for the whole process, on while anybody has asked for it; the last one to go puts it back."""
 
-    def __init__(self) -> None:
-        self._lock, self._users, self._before = threading.Lock(), 0, ""
+    def __init__(self, where: Callable[[], Any], name: str, on: Any) -> None:
+        self._where, self._name, self._on = where, name, on
+        self._lock, self._users, self._before = threading.Lock(), 0, None
 
     @contextmanager
     def on(self) -> Iterator[None]:
-        matmul = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+        where = self._where()
         with self._lock:
             if not self._users:
-                self._before = matmul.fp32_precision
-                matmul.fp32_precision = "bf16"
+                self._before = getattr(where, self._name)
+                setattr(where, self._name, self._on)
             self._users += 1
         try:
             yield
@@ -60,10 +62,11 @@ class _Switch:
             with self._lock:
                 self._users -= 1
                 if not self._users:
-                    matmul.fp32_precision = self._before
+                    setattr(where, self._name, self._before)
 
 
-_SWITCH = _Switch()
+#: What torch calls bfloat16 for oneDNN: "may, where it is quicker".  Without AMX it is not, and float32 stays.
+_SWITCH = Switch(lambda: torch.backends.mkldnn.matmul, "fp32_precision", "bf16")  # type: ignore[attr-defined]
 
 
 @cache
