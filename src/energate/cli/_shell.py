@@ -16,7 +16,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from energate.errors import InputError, MissingExtraError
 from energate.files import check_output
-from energate.tables.room import lacks_memory
 
 if TYPE_CHECKING:
     from energate.persistence.loaded import Loaded
@@ -117,6 +116,8 @@ def plainly(how_to_go_on: str) -> Iterator[None]:
         say(f"Error: {_line(error)}", "bold red")
         raise typer.Exit(2) from error
     except (MemoryError, RuntimeError) as error:
+        from energate.tables.room import lacks_memory  # not before: help is told without numpy
+
         if not lacks_memory(error):
             raise
         said = f" ({_line(error)[:200]})" if str(error) else ""
