@@ -429,7 +429,8 @@ def test_fits_repeat_alone_twice_and_in_threads(case) -> None:
     np.testing.assert_allclose(case.scores(twice, X_MANY), alone, rtol=1e-12, atol=1e-12)
     with ThreadPoolExecutor(3) as pool:  # torch may split the work otherwise in threads that are not the first
         for model in pool.map(lambda _: case.fit(X_MANY, Y_MANY), range(3)):
-            np.testing.assert_allclose(case.scores(model, X_MANY), alone, rtol=1e-7, atol=1e-9)
+            # The library for products is chosen for the whole process while a trunk takes a step.
+            np.testing.assert_allclose(case.scores(model, X_MANY), alone, rtol=1e-4, atol=1e-6)
 
 
 @each
