@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from energate import ImageEnergyClassifier
-from energate.estimators.convolution import Residual, shift_images
+from energate.estimators.convolution import PLAIN, Residual, shift_images
 from energate.training import minimise, row_batches
 
 AT_ONCE = 500  # rows
@@ -37,9 +37,11 @@ class PlainDenoiser(nn.Module):
         super().__init__()
         wide = 2 * channels
         self.first = nn.Sequential(*_layer(1, channels, 5))
-        self.down = nn.ModuleList(nn.Sequential(*_layer(n_in, wide, 3, 2), Residual(wide)) for n_in in (channels, wide))
+        self.down = nn.ModuleList(
+            nn.Sequential(*_layer(n_in, wide, 3, 2), Residual(PLAIN, wide)) for n_in in (channels, wide)
+        )
         self.up = nn.ModuleList(
-            nn.Sequential(*_layer(wide + beside, wide, 3), Residual(wide)) for beside in (wide, channels)
+            nn.Sequential(*_layer(wide + beside, wide, 3), Residual(PLAIN, wide)) for beside in (wide, channels)
         )
         self.last = nn.Conv2d(wide, 1, 5, padding=2)
 

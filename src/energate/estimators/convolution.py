@@ -1,18 +1,20 @@
 """The convolutional network of images, with a head of hidden units for each class, and how images vary in training."""
 
-import functools
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
+from energate.estimators.turning import N_TURNS, from_every_turn, over_turns, turned_first, turned_last, turned_layer
 from energate.units import few
 
 GROUP = 8  # channels that are normalised together
 LEAST_SIDE = 8  # a smaller side is not halved: of 28 pixels 7 are left, of 8 pixels 4
 LEAST_HALVINGS = 2
+LAST = 4  # times as many planes are left where a layer that turns sees all positions
 
 Shape = tuple[int, int, int]  # height, width, channels
 Moves = tuple[int, int]  # down and right
@@ -87,44 +89,6 @@ def _turns_and_mirrors(planes: Tensor) -> list[Tensor]:
     return _turns(planes) + _turns(planes.flip(3))
 
 
-def _circle(planes: Tensor) -> list[Tensor]:
-    """Images turned by 0 to 7 eighths."""
-    return _turns(planes) + _turns(_turned_by_an_eighth(planes))
-
-
-def _turned_by_an_eighth(planes: Tensor) -> Tensor:
-    """A linear map, written as sums so that it can be differentiated as often as one likes."""
-    place, weight = _taps(planes.shape[3])
-    weight = weight.to(planes)
-    read = planes.flatten(2)[:, :, place.to(planes.device)]  # (N, c, n * n, 16)
-    return (read * weight).sum(3).view_as(planes)
-
-
-@functools.lru_cache(maxsize=8)
-def _taps(side: int) -> tuple[Tensor, Tensor]:
-    """For every pixel of an image turned by an eighth, which pixels it is read from, and how much of each: (n * n, 16).
-
-    By cubics, as torch has them; outside there is nothing.
-    """
-    middle = (side - 1) / 2
-    at = torch.arange(side, dtype=torch.float64) - middle
-    y, x = torch.meshgrid(at, at, indexing="ij")
-    root = math.sqrt(0.5)
-    near = torch.arange(-1, 3)
-    places, weights = [], []
-    for point in (root * (y + x) + middle, root * (x - y) + middle):  # rows, then columns
-        first = point.floor()
-        place = first.long().flatten().unsqueeze(1) + near  # (n * n, 4)
-        far = (point.flatten().unsqueeze(1) - place).abs()
-        inner = (1.25 * far - 2.25) * far * far + 1
-        outer = -0.75 * (((far - 5) * far + 8) * far - 4)
-        inside = (place >= 0) & (place < side)
-        places.append(place.clamp(0, side - 1))
-        weights.append(torch.where(far <= 1, inner, outer) * inside)
-    place = places[0].unsqueeze(2) * side + places[1].unsqueeze(1)  # (n * n, 4, 4)
-    return place.flatten(1), (weights[0].unsqueeze(2) * weights[1].unsqueeze(1)).flatten(1)
-
-
 def _nothing(planes: Tensor) -> list[Tensor]:
     return [planes]
 
@@ -134,12 +98,11 @@ SYMMETRIES: dict[str | None, Callable[[Tensor], list[Tensor]]] = {
     None: _nothing,
     "turns": _turns,
     "turns and mirrors": _turns_and_mirrors,
-    "circle": _circle,
 }
+#: eighths of a turn: the layers turn with the image
+CIRCLE = "circle"
 #: what the network of the noise takes of them, one at random for each row
-OF_NOISE: dict[str | None, str | None] = {"circle": "turns"}
-#: of which training sees the image as it comes, and not the mean over all
-ONE_BY_ONE = ("circle",)
+OF_NOISE: dict[str | None, str | None] = {CIRCLE: "turns"}
 
 
 # --- the network -----------------------------------------------------------------------------------------------
@@ -148,14 +111,11 @@ ONE_BY_ONE = ("circle",)
 class Residual(nn.Module):
     """x plus two normalised convolutions of it, which start at 0."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, layers: "Layers", channels: int) -> None:
         super().__init__()
-        self.body = nn.Sequential(
-            *_convolution(channels, channels, 3, (1, 1)), *_convolution(channels, channels, 3, (1, 1))[:2]
-        )
-        norm = self.body[-1]
-        assert isinstance(norm, nn.GroupNorm)
-        nn.init.zeros_(norm.weight)
+        body = [*layers.next(channels, channels, (1, 1)), *layers.next(channels, channels, (1, 1))[:2]]
+        self.body = nn.Sequential(*body)
+        nn.init.zeros_(cast(Tensor, body[-1].weight))
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = x + self.body(x)
@@ -187,41 +147,33 @@ class ImageHeads(nn.Module):
         few(**{"n_blocks times n_halvings": n_blocks * n_halvings})
         self.shape: Shape = (*shape, 1) if len(shape) == 2 else shape
         self.sizes, self.pooling, self.symmetry = (n_classes, n_hidden), pooling, symmetry
-        self.images_of = SYMMETRIES[symmetry]
-        self.n_elements = len(self.images_of(torch.zeros(1, 1, 4, 4)))
-        self.first = nn.Sequential(*_convolution(self.shape[2], channels, 5, (1, 1)))
+        self.turns = symmetry == CIRCLE
+        self.images_of = SYMMETRIES[None if self.turns else symmetry]
+        self.n_elements = N_TURNS if self.turns else len(self.images_of(torch.zeros(1, 1, 1, 1)))
+        kind = TURNED if self.turns else PLAIN
+        self.first = nn.Sequential(*kind.first(self.shape[2], channels))
         layers: list[nn.Module] = []
-        n_in, side = channels, self.shape[:2]
+        n_in, side, seen = channels, self.shape[:2], channels
         for _ in range(n_halvings):
             stride, side = halved(side)
-            layers += _convolution(n_in, 2 * channels, 3, stride)
-            layers += [Residual(2 * channels) for _ in range(n_blocks)]
-            n_in = 2 * channels
+            layers += kind.next(n_in, 2 * channels, stride)
+            layers += [Residual(kind, 2 * channels) for _ in range(n_blocks)]
+            n_in, seen = 2 * channels, seen + 2 * channels * (1 + n_blocks)
+        if self.turns and pooling == "flatten":
+            layers += turned_last(n_in, LAST * n_in, side)
+            n_in, seen = LAST * n_in, seen + LAST * n_in
         self.trunk = nn.Sequential(*layers)
-        self.heads = nn.Linear(n_in * (math.prod(side) if pooling == "flatten" else 1), n_classes * n_hidden)
+        flat = pooling == "flatten" and not self.turns
+        self.heads = nn.Linear(n_in * (math.prod(side) if flat else 1), n_classes * n_hidden)
         #: the number of `means`
-        self.n_means = channels + 2 * channels * sum(isinstance(layer, WHOLE) for layer in layers)
+        self.n_means = seen // N_TURNS if self.turns else seen
 
     def forward(self, v: Tensor) -> Tensor:
         """The units of rows (N, D)."""
-        u = self.heads(self._last(v)).unflatten(0, (-1, len(v)))  # (G, N, K * M)
+        h = self.trunk(self._first(v))
+        h = h.flatten(1) if self.pooling == "flatten" else h.mean((2, 3))  # (N, F), or (G * N, F)
+        u = self.heads(from_every_turn(h) if self.turns else h).unflatten(0, (-1, len(v)))  # (G, N, K * M)
         return u.unflatten(2, self.sizes).permute(2, 1, 0, 3).flatten(2)  # (K, N, G * M)
-
-    @contextmanager
-    def as_trained(self) -> Iterator[int]:
-        """Meanwhile units are those that training sees, of which energies count so many times."""
-        if self.symmetry not in ONE_BY_ONE:
-            yield 1
-            return
-        self.images_of = _nothing
-        try:
-            yield self.n_elements
-        finally:
-            self.images_of = SYMMETRIES[self.symmetry]
-
-    def features(self, v: Tensor) -> Tensor:
-        """What the heads see of rows, the mean over the symmetries: (N, F)."""
-        return self._mean(self._last(v))
 
     def means(self, v: Tensor) -> Tensor:
         """Of every layer, what it has of rows in the mean over the positions, and over the symmetries: (N, n_means)."""
@@ -231,30 +183,35 @@ class ImageHeads(nn.Module):
             h = layer(h)
             if isinstance(layer, WHOLE):
                 found.append(h.mean((2, 3)))
-        return self._mean(torch.cat(found, 1))
+        if self.turns:
+            found = [over_turns(each) for each in found]
+        return torch.cat(found, 1).unflatten(0, (-1, len(v))).mean(0)
 
     def _first(self, v: Tensor) -> Tensor:
         h: Tensor = self.first(torch.cat(self.images_of(as_planes(v, self.shape))))
         return h.contiguous(memory_format=torch.channels_last) if h.is_cuda and self.shape[0] > 1 else h  # quick there
-
-    def _last(self, v: Tensor) -> Tensor:
-        """The last layer of the trunk for all elements of the group: (G * N, F)."""
-        h = self.trunk(self._first(v))
-        return h.flatten(1) if self.pooling == "flatten" else h.mean((2, 3))
-
-    def _mean(self, found: Tensor) -> Tensor:
-        return found.unflatten(0, (self.n_elements, -1)).mean(0)
 
 
 #: layers of which the means are taken
 WHOLE = (nn.GELU, Residual)
 
 
+class Layers(NamedTuple):
+    """What a trunk is made of, by numbers of channels: what sees the image, and what comes next, with strides."""
+
+    first: Callable[[int, int], list[nn.Module]]
+    next: Callable[[int, int, Moves], list[nn.Module]]
+
+
+def _convolution(n_in: int, n_out: int, stride: Moves, size: int = 3) -> list[nn.Module]:
+    convolution = nn.Conv2d(n_in, n_out, size, stride, padding=size // 2)
+    return [convolution, nn.GroupNorm(n_out // GROUP, n_out), nn.GELU()]
+
+
+PLAIN = Layers(partial(_convolution, stride=(1, 1), size=5), _convolution)
+TURNED = Layers(turned_first, turned_layer)
+
+
 def halvings_of(shape: Shape) -> int:
     """How often an image is halved, so that its longer side has about 8 pixels left; at least twice."""
     return max(LEAST_HALVINGS, math.ceil(math.log2(max(shape[:2]) / LEAST_SIDE)))
-
-
-def _convolution(n_in: int, n_out: int, size: int, stride: Moves) -> list[nn.Module]:
-    convolution = nn.Conv2d(n_in, n_out, size, stride, padding=size // 2)
-    return [convolution, nn.GroupNorm(n_out // GROUP, n_out), nn.GELU()]

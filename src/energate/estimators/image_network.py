@@ -34,6 +34,7 @@ from energate.estimators.familiar import Familiarity
 from energate.estimators.network import Network
 from energate.estimators.restoring import NEGATIVE, Denoising, NoiseFinder, denoising_loss
 from energate.training import corrupt
+from energate.training.processor import multiplies_bfloat16
 from energate.training.ranks import Share, drawn, share_of, sharing
 from energate.units import NetworkUnits
 
@@ -49,7 +50,7 @@ class ImageNetwork(Network):
     their E_k is e_k - (1 - skip) |v|^2 / 2.
     """
 
-    #: on a GPU, let the cross-entropy take convolutions in bfloat16; scores are never computed like that
+    #: let the cross-entropy take convolutions in bfloat16 where they are quicker; scores are never computed like that
     low_precision = True
     #: one row in so many of a batch is also denoised
     denoised = 3
@@ -104,10 +105,6 @@ class ImageNetwork(Network):
 
     def forward(self, v: Tensor, noise: torch.Generator | None = None) -> Tensor:
         return self.logits(v) if noise is None else self._quick_logits(self.augment(v, noise))
-
-    def judged(self, v: Tensor) -> Tensor:
-        with self.heads.as_trained() as times:
-            return self._calibrated(times * self.autoencoder.relative_energy(v))
 
     def logits(self, v: Tensor) -> Tensor:
         """Calibrated energies, less the term that all classes share: (N, K)."""
@@ -252,10 +249,10 @@ class ImageNetwork(Network):
         return corrupt(v, "masking", self.dropout, noise) / (1 - self.dropout) if self.dropout else v
 
     def _quick_logits(self, v: Tensor) -> Tensor:
-        low = torch.autocast(v.device.type, torch.bfloat16, enabled=self.low_precision and v.is_cuda)
-        with low, self.heads.as_trained() as times:
+        quicker = self.low_precision and (v.is_cuda or multiplies_bfloat16())
+        with torch.autocast(v.device.type, torch.bfloat16, enabled=quicker):
             energies = self.autoencoder.relative_energy(v)
-        return self._calibrated(times * energies.to(v.dtype))
+        return self._calibrated(energies.to(v.dtype))
 
 
 def _mean_over(n_elements: int, activation: Activation) -> Activation:

@@ -18,6 +18,7 @@ from torch import Tensor
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
 from energate.estimators.convolution import (
+    CIRCLE,
     GROUP,
     LEAST_HALVINGS,
     OF_NOISE,
@@ -224,7 +225,7 @@ class ImageEnergyClassifier(NetworkClassifier, LikingMixin):
             raise InputError(f"`channels` must be a multiple of {GROUP}; got {self.channels!r}.")
         check_choices(self, augment=AUGMENTS, pooling=POOLINGS)
         if self.symmetry is not None:
-            check_choices(self, symmetry=[name for name in SYMMETRIES if name])
+            check_choices(self, symmetry=[*filter(None, SYMMETRIES), CIRCLE])
         _check_levels(self.noise_levels)
         if self.shared_channels != "auto" and self.denoising_weight:
             whole_number(self, "shared_channels", 1, " or 'auto'")

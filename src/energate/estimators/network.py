@@ -29,11 +29,6 @@ class Network(nn.Module, ABC):
     def forward(self, v: Tensor, noise: torch.Generator | None = None) -> Tensor:
         """The logits (N, K) of rows (N, D); with ``noise`` as in training, if the network is random there."""
 
-    def judged(self, v: Tensor) -> Tensor:
-        """The logits by which training judges itself on rows held out: a network may have quicker ones for that."""
-        logits: Tensor = self(v)
-        return logits
-
     def loss(self, v: Tensor, labels: Tensor, noise: torch.Generator) -> Tensor:
         """What training minimises on rows (N, D) with labels (N,): here the cross-entropy."""
         return F.cross_entropy(self(v, noise), labels)
@@ -162,7 +157,7 @@ class NetworkClassifier(ClassifierMixin, Estimator, ABC):  # type: ignore[misc]
 
     def _validation(self, network: Network, rows: Tensor, labels: Tensor) -> Callable[[], Tensor]:
         def validate() -> Tensor:
-            logits = torch.cat([network.judged(part).double() for part in rows.split(edge.ROWS_PER_CHUNK)])
+            logits = torch.cat([network(part).double() for part in rows.split(edge.ROWS_PER_CHUNK)])
             log_loss = F.cross_entropy(logits, labels)
             if self.monitor == "log_loss":
                 return log_loss

@@ -97,3 +97,13 @@ def products_are_exact() -> bool:
         if not (found - left.double() @ right.double()).abs().max() < ROUNDING:
             return False
     return True
+
+
+@cache
+def multiplies_bfloat16() -> bool:
+    """Whether this processor has instructions of its own for products of bfloat16, which are then the quicker ones."""
+    try:
+        flags = CPUS.read_text("utf-8")
+    except OSError:
+        return False
+    return "avx512_bf16" in flags or "amx_bf16" in flags
