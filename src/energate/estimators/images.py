@@ -102,9 +102,9 @@ class ImageEnergyClassifier(NetworkClassifier, LikingMixin):
     input_dropout : share of the pixels left out in training.
     symmetry : a group under which no energy changes, for square images: ``"turns"`` by quarters, ``"turns and
         mirrors"``, ``"circle"``, or None.  Energies are the mean over the group, so that every pass costs 4 or 8 times
-        as much.  ``"circle"`` has the quarters of the image and of the image turned by an eighth, and energies hardly
-        change with other turns, either; training sees one turn of each image at a time, and is not slower: it wants
-        ``augment="turns"``.
+        as much.  ``"circle"`` makes the trunk of layers that turn with the image by eighths, 8 planes to a channel:
+        about as quick as without, and energies hardly change with other turns, either.  It wants ``augment="turns"``
+        or ``"affine"``.
     skip : for models without the shared energy: E_k then has -(1 - skip) |x|^2 / 2.
     denoising_weight : of the denoising loss; 0 leaves it out, the shared energy with it, and so what `denoise`,
         `inpaint` and `sample` need, and most of what `rejects` knows.
