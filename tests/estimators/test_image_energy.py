@@ -189,7 +189,7 @@ def test_training_sees_the_gradient_of_the_whole_loss(made) -> None:
     v, labels = rows(6, width_of(made)), torch.tensor([0, 1, 2, 0, 1, 2])
 
     def loss() -> Tensor:
-        return made.loss(v, labels, torch.Generator().manual_seed(1))
+        return made.loss(v, labels, *made.noises(1))
 
     loss().backward()
     trained = [parameter for group in made.groups(1.0) for parameter in group["params"]]
@@ -214,9 +214,21 @@ def test_the_finder_takes_no_larger_steps_than_it_bears() -> None:
 
 def test_without_the_denoising_loss_training_is_by_cross_entropy_alone() -> None:
     made, v, labels = network(shared=False), rows(6), torch.tensor([0, 1, 2, 0, 1, 2])
-    found = made.loss(v, labels, torch.Generator().manual_seed(1))
-    logits = made(v, torch.Generator().manual_seed(1))
+    found = made.loss(v, labels, *made.noises(1))
+    logits = made(v, made.noises(1)[0])
     torch.testing.assert_close(found, torch.nn.functional.cross_entropy(logits, labels))
+
+
+@pytest.mark.parametrize("how", [{}, {"symmetry": "circle", "learning_rate": 2e-2}])
+def test_classes_are_told_apart_as_by_cross_entropy_alone(how) -> None:
+    X, y = load_digits(return_X_y=True)
+    X, y = X[:200].reshape(-1, 8, 8) / 16, y[:200]
+    small = {"channels": 8, "n_hidden": 8, "max_epochs": 2, "early_stopping": False, "random_state": 0, **how}
+    alone, hybrid = (
+        ImageEnergyClassifier(denoising_weight=weight, device="cpu", **small).fit(X, y) for weight in (0.0, 1.0)
+    )
+    np.testing.assert_allclose(hybrid.predict_proba(X), alone.predict_proba(X), rtol=1e-4, atol=1e-6)
+    assert np.ptp(alone.predict_proba(X), 0).max() > 0.05  # which says something
 
 
 # --- groups -------------------------------------------------------------------------------------------------------

@@ -835,6 +835,12 @@ def test_a_long_gradient_is_shortened_and_a_short_one_is_not() -> None:
         how = {"epochs": 1, "optimizer": "sgd", "learning_rate": 0.1, "momentum": 0.0, "clip_norm": clip}
         minimise(lambda _, x=x: (x - target).square().sum() / 2, [x], lambda _: [torch.zeros(1)], **how)
         assert_equal(x.detach(), torch.tensor(expected, dtype=torch.float64))
+    x, z = (torch.zeros(2, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    how = {"epochs": 1, "optimizer": "sgd", "learning_rate": 0.1, "momentum": 0.0, "clip_norm": 1.0}
+    groups = [{"params": [x]}, {"params": [z]}]
+    minimise(lambda _: (x @ target) + (z @ target) / 100, groups, lambda _: [torch.zeros(1)], **how)
+    assert_equal(x.detach(), torch.tensor([-0.06, -0.08], dtype=torch.float64))
+    assert_equal(z.detach(), torch.tensor([-0.03, -0.04], dtype=torch.float64))  # not shortened for the other's sake
     with pytest.raises(InputError, match="`clip_norm` must be a number above 0, or None; got 0"):
         minimise(lambda _: x.sum(), [x], lambda _: [torch.zeros(1)], epochs=1, clip_norm=0)
 

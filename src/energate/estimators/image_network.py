@@ -52,6 +52,7 @@ class ImageNetwork(Network):
 
     #: let the cross-entropy take convolutions in bfloat16 where they are quicker; scores are never computed like that
     low_precision = True
+    n_noises = 2
     #: one row in so many of a batch is also denoised
     denoised = 3
     #: the largest learning rate of the finder, which has no normalisation to keep larger steps from running off
@@ -209,8 +210,9 @@ class ImageNetwork(Network):
 
     # --- training ---------------------------------------------------------------------------------
 
-    def loss(self, v: Tensor, labels: Tensor, noise: torch.Generator) -> Tensor:
-        """The cross-entropy, and the denoising loss of the first rows."""
+    def loss(self, v: Tensor, labels: Tensor, *noises: torch.Generator) -> Tensor:
+        """The cross-entropy, and the denoising loss of the first rows, which draws for itself."""
+        noise, own = noises
         moved = self.move(v, noise)
         total = F.cross_entropy(self._quick_logits(self.drop(moved, noise)), labels)
         if self.denoising is None or self.finder is None:
@@ -218,7 +220,7 @@ class ImageNetwork(Network):
         share = share_of(len(v))
         first = Share(share.rank, share.size, math.ceil(share.n_rows / self.denoised))
         with sharing(first if share.size > 1 else None):
-            missed = denoising_loss(self.finder, moved[: first.n_own], self.middle, self.denoising.levels, noise)
+            missed = denoising_loss(self.finder, moved[: first.n_own], self.middle, self.denoising.levels, own)
         return total + self.denoising.weight * first.part / share.part * missed
 
     def augment(self, v: Tensor, noise: torch.Generator) -> Tensor:

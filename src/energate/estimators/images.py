@@ -143,8 +143,7 @@ class ImageEnergyClassifier(NetworkClassifier, LikingMixin):
     _SCALINGS: ClassVar = IMAGE_SCALINGS
     _CAPTURES: ClassVar = True
     _BY_ROWS: ClassVar = True
-    #: the longest gradient of a step with the denoising loss, which without a limit may run off
-    CLIP_NORM: ClassVar[float] = 5.0
+    _CLIP_NORM: ClassVar = 5.0  # without a limit the denoising loss may run off
     #: stages of falling noise of a draw
     N_LEVELS: ClassVar[int] = 30
     #: steps of ascent that fill in what is missing, at most
@@ -284,9 +283,6 @@ class ImageEnergyClassifier(NetworkClassifier, LikingMixin):
 
     def _untrained(self) -> ImageNetwork:
         return self._build(len(self.classes_))
-
-    def _clip_norm(self) -> float | None:
-        return self.CLIP_NORM if self.denoising_weight else None
 
     @torch.no_grad()
     def _keep(self, network: Network, train: LabelledRows, valid: LabelledRows | None) -> None:

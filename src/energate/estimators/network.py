@@ -29,9 +29,16 @@ class Network(nn.Module, ABC):
     def forward(self, v: Tensor, noise: torch.Generator | None = None) -> Tensor:
         """The logits (N, K) of rows (N, D); with ``noise`` as in training, if the network is random there."""
 
-    def loss(self, v: Tensor, labels: Tensor, noise: torch.Generator) -> Tensor:
+    #: how many generators `loss` draws from
+    n_noises = 1
+
+    def loss(self, v: Tensor, labels: Tensor, *noises: torch.Generator) -> Tensor:
         """What training minimises on rows (N, D) with labels (N,): here the cross-entropy."""
-        return F.cross_entropy(self(v, noise), labels)
+        return F.cross_entropy(self(v, noises[0]), labels)
+
+    def noises(self, seed: int, device: str | torch.device = "cpu") -> list[torch.Generator]:
+        """What `loss` draws from."""
+        return [torch.Generator(device).manual_seed(seed + i) for i in range(self.n_noises)]
 
     def groups(self, learning_rate: float) -> list[dict[str, Any]]:
         """What training by cross-entropy changes, for `energate.training.minimise`: parameters and their rates."""
@@ -71,6 +78,7 @@ class NetworkClassifier(ClassifierMixin, Estimator, ABC):  # type: ignore[misc]
     _SCHEDULE: ClassVar[str]
     _SCALINGS: ClassVar[dict[str, Any]] = SCALINGS
     _CAPTURES: ClassVar[bool] = False  # whether steps may be CUDA graphs: the loss reads nothing back
+    _CLIP_NORM: ClassVar[float | None] = None  # the longest gradient of a step; None: any
     _BY_ROWS: ClassVar[bool] = False  # whether several processes may divide batches, as in `minimise`
 
     max_epochs: int | str = "auto"
@@ -101,10 +109,6 @@ class NetworkClassifier(ClassifierMixin, Estimator, ABC):  # type: ignore[misc]
 
     def _check_effort(self, network: Network, train: LabelledRows, n_steps: int) -> None:
         """Refuse what would not fit into memory, or take too long, with ``n_steps`` in an epoch: here nothing."""
-
-    def _clip_norm(self) -> float | None:
-        """The longest gradient of a step; None: any."""
-        return None
 
     def _keep(self, network: Network, train: LabelledRows, valid: LabelledRows | None) -> None:
         """What else a subclass finds of the trained network, from the rows trained on and held out: nothing."""
@@ -142,17 +146,17 @@ class NetworkClassifier(ClassifierMixin, Estimator, ABC):  # type: ignore[misc]
     def _train(
         self, network: Network, train: LabelledRows, valid: LabelledRows | None, seed: int, report: Reporter
     ) -> None:
-        noise = torch.Generator(train.v.device).manual_seed(seed)
+        noises = network.noises(seed, train.v.device)
 
         def loss(batch: Tensor) -> Tensor:
-            return network.loss(train.v[batch], train.labels[batch], noise)
+            return network.loss(train.v[batch], train.labels[batch], *noises)
 
         epochs = edge.epochs_of(self, "max_epochs", math.ceil(len(train.v) / self.batch_size))
         how = self.learning_rate, self.weight_decay, self._OPTIMIZER, self._SCHEDULE, self.n_iter_no_change
         validate = None if valid is None else self._validation(network, valid.v, valid.labels)
         batches, groups = row_batches(len(train.v), self.batch_size, seed, train.v.device), network.groups(how[0])
-        stage = Stage("fine-tune", epochs, *how, clip_norm=self._clip_norm())
-        drawing = [noise] if self._CAPTURES else None
+        stage = Stage("fine-tune", epochs, *how, clip_norm=self._CLIP_NORM)
+        drawing = noises if self._CAPTURES else None
         self.history_["fine-tune"] = stage.run(loss, groups, batches, validate, report, drawing, self._BY_ROWS)
 
     def _validation(self, network: Network, rows: Tensor, labels: Tensor) -> Callable[[], Tensor]:

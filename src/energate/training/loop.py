@@ -120,7 +120,8 @@ def minimise(
     on_divergence : ``"raise"``, or ``"keep"`` to let the other models go on: a model whose loss or
         weights are no longer finite keeps its best weights (without ``validate``, its last finite ones) and is
         named in ``History.diverged``.
-    clip_norm : a gradient longer than this is shortened to it before a step, for (K,) each model's own.
+    clip_norm : a gradient longer than this is shortened to it before a step: each group of parameters' own, and for
+        (K,) each model's.
     generators : all that the loss draws from, perhaps none.  Giving them says that the loss is a function of its batch,
         the parameters and these draws alone, so that on a GPU a step may be captured as a CUDA graph and replayed.
     capture : whether to do that, where it is possible; by default, where it pays.
@@ -393,16 +394,19 @@ class Stepper:
 
     @torch.no_grad()
     def clip(self, longest: float, like: Tensor) -> None:
-        """Shorten gradients to a length, over all parameters: all together, or those of each model, as ``like``."""
-        gradients = [tensor.grad for tensor in self.tensors if tensor.grad is not None]
-        if like.ndim:
-            parts = [torch.linalg.vector_norm(each.reshape(len(like), -1), dim=1) for each in gradients]
-        else:
-            parts = [torch.linalg.vector_norm(each) for each in gradients]
-        length = torch.linalg.vector_norm(torch.stack(parts), dim=0)  # () or (K,)
-        share = longest / length.clamp(min=longest)
-        for each in gradients:
-            each.mul_(spread(share, each))
+        """Shorten the gradients of each group to a length: all together, or those of each model, as ``like``."""
+        for group in self.groups:
+            gradients = [tensor.grad for tensor in group.tensors if tensor.grad is not None]
+            if not gradients:
+                continue
+            if like.ndim:
+                parts = [torch.linalg.vector_norm(each.reshape(len(like), -1), dim=1) for each in gradients]
+            else:
+                parts = [torch.linalg.vector_norm(each) for each in gradients]
+            length = torch.linalg.vector_norm(torch.stack(parts), dim=0)  # () or (K,)
+            share = longest / length.clamp(min=longest)
+            for each in gradients:
+                each.mul_(spread(share, each))
 
     @torch.no_grad()
     def step(self, factor: float | Tensor) -> None:
