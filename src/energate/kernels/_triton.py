@@ -45,7 +45,7 @@ def _times(a, b):
 @triton.jit
 def _log_of_product(factor, positive, n_units):
     """Sums over units of softplus, from sqrt(1/2) (1 + exp(-|u|)) and max(u, 0) of each."""
-    return tl.sum(positive, 1) + LN_2 * (tl.log2(tl.reduce(factor, 1, _times)) + 0.5 * n_units)
+    return tl.sum(positive, 1) + (tl.log2(tl.reduce(factor, 1, _times)) + 0.5 * n_units) * LN_2
 
 
 @triton.jit
@@ -55,7 +55,7 @@ def _softplus(u, n_first, UNITS: tl.constexpr):
     It is sum max(u, 0) + log prod (1 + exp(-|u|)): one logarithm for all of them, since one for each would take longer
     than their product of matrices.
     """
-    factor = ROOT_HALF * tl.exp2(-LOG2_E * tl.abs(u)) + ROOT_HALF
+    factor = tl.exp2(tl.abs(u) * -LOG2_E) * ROOT_HALF + ROOT_HALF
     positive = tl.maximum(u, 0.0)
     if n_first >= UNITS:
         first = _log_of_product(factor, positive, UNITS)
@@ -70,14 +70,15 @@ def _softplus(u, n_first, UNITS: tl.constexpr):
 
 @triton.jit
 def sum_of_softplus(
-    A, B, bias, out, n_rows, n_units, per_model, n_tiles, a_rows, a_columns, out_model, out_tile, out_side,
+    A, B, bias, out, n_rows, n_units, per_model, n_tiles, a_rows, a_columns, out_model, out_part,
     N_COLUMNS: tl.constexpr, PRECISION: tl.constexpr,
     ROWS: tl.constexpr, UNITS: tl.constexpr, COLUMNS: tl.constexpr, TOGETHER: tl.constexpr,
 ):  # fmt: skip
-    """Sums of softplus(A @ B^T + bias) over the units of a tile: those of its first model, and of the next.
+    """Sums of softplus(A @ B^T + bias) over the units that a tile has of its first model, and of the next.
 
     Models that share rows are one product of all their units, ``per_model`` of each; a tile must not reach a third.
-    Others begin ``a_rows`` and ``a_columns`` further on in A.  ``out`` is (models with rows of their own, tiles, 2, N).
+    Others begin ``a_rows`` and ``a_columns`` further on in A.  ``out`` is (K, parts, N), zeros before: the parts of a
+    model are what the tiles say in which it has units.
     """
     for number in tl.range(tl.program_id(0), n_tiles, tl.num_programs(0), flatten=True):
         model, row, unit = _place(number, n_rows, n_units, ROWS, UNITS, TOGETHER)
@@ -89,7 +90,8 @@ def sum_of_softplus(
         there = unit + units < n_units
         # Units past the end have softplus(-inf) = 0.
         u += tl.load(bias + model * n_units + unit + units, mask=there, other=-float("inf"))[None, :]
-        n_first = (unit // per_model + 1) * per_model - unit
+        owner = unit // per_model  # of the first unit
+        n_first = (owner + 1) * per_model - unit
         if UNITS > MOST_FACTORS:
             left, right = tl.split(tl.permute(tl.reshape(u, (ROWS, 2, UNITS // 2)), (0, 2, 1)))
             first, second = _softplus(left, n_first, UNITS // 2)
@@ -98,14 +100,16 @@ def sum_of_softplus(
         else:
             first, second = _softplus(u, n_first, UNITS)
         rows = row + tl.arange(0, ROWS)
-        where = out + model.to(tl.int64) * out_model + (unit // UNITS).to(tl.int64) * out_tile + rows
-        tl.store(where, first, mask=rows < n_rows)
-        tl.store(where + out_side, second, mask=rows < n_rows)
+        part = unit // UNITS - owner * per_model // UNITS
+        where = out + (model + owner).to(tl.int64) * out_model + rows
+        tl.store(where + part.to(tl.int64) * out_part, first, mask=rows < n_rows)
+        has_next = unit + n_first < tl.minimum(unit + UNITS, n_units)
+        tl.store(where + out_model, second, mask=rows < tl.where(has_next, n_rows, 0))
 
 
 @triton.jit
 def tops_and_sums(
-    A, B, bias, counts, inverse, out, n_rows, n_units, n_tiles, a_rows, out_model, out_tile, out_side,
+    A, B, bias, counts, inverse, out, n_rows, n_units, n_tiles, a_rows, out_model, out_part, out_side,
     N_COLUMNS: tl.constexpr, PRECISION: tl.constexpr,
     ROWS: tl.constexpr, UNITS: tl.constexpr, COLUMNS: tl.constexpr, TOGETHER: tl.constexpr,
     TEMPERATURES: tl.constexpr,
@@ -121,9 +125,9 @@ def tops_and_sums(
         u += tl.load(bias + model * n_units + units, mask=units < n_units, other=-float("inf"))[None, :]
         n = tl.load(counts + model * n_units + units, mask=units < n_units, other=0.0)[None, :]
         largest = tl.max(u, 1)
-        term = tl.exp2((u - largest[:, None]) * (LOG2_E * tl.load(inverse + model)))
+        term = tl.exp2((u - largest[:, None]) * (tl.load(inverse + model) * LOG2_E))
         rows = row + tl.arange(0, ROWS)
-        where = out + model.to(tl.int64) * out_model + (unit // UNITS).to(tl.int64) * out_tile + rows
+        where = out + model.to(tl.int64) * out_model + (unit // UNITS).to(tl.int64) * out_part + rows
         tl.store(where, largest, mask=rows < n_rows)
         tl.store(where + out_side, tl.sum(n * term, 1), mask=rows < n_rows)
         if TEMPERATURES > 1:

@@ -85,11 +85,6 @@ class Product:
         """Units of each model."""
         return len(self.B) // self.n_models
 
-    def results(self, tiles: Tiles, n_sides: int) -> Tensor:
-        """Where tiles leave what they say of rows: (K, tiles of units, sides, N)."""
-        n_tiles = math.ceil(self.n_units / tiles.units)
-        return torch.empty(self.n_models, n_tiles, n_sides, self.n_rows, device=self.B.device)
-
 
 @dataclass
 class Fused:
@@ -165,10 +160,12 @@ class Fused:
         """The sum over temperatures of share * T log sum_i n_i exp(u_i / T)."""
         T, share = group.temperatures.float(), group.log_share.exp().float()  # (K, J), from the lowest
         J, tiles, product = group.n_temperatures, self._tiles("memory"), self._product(v, group.W)
-        found = product.results(tiles, 1 + J)
+        n_tiles = math.ceil(product.n_units / tiles.units)
+        found = torch.empty(product.n_models, n_tiles, 1 + J, product.n_rows, device=v.device)
         self._launch(
             kernels().tops_and_sums, product, tiles, bias=group.b.float().contiguous(),
-            counts=group.log_counts.exp().float(), inverse=(1 / T[:, -1]).contiguous(), TEMPERATURES=J, **_into(found),
+            counts=group.log_counts.exp().float(), inverse=(1 / T[:, -1]).contiguous(), TEMPERATURES=J,
+            **_into(found), out_side=found.stride(2),
         )  # fmt: skip
         tops, sums = found[:, :, 0], found[:, :, 1:]  # (K, tiles, N), (K, tiles, J, N), from the highest
         top = tops.amax(1)  # (K, N)
@@ -190,16 +187,13 @@ class Fused:
         tiles = self._tiles("shared" if shared else "own")
         if shared and per_model >= tiles.units:  # one product of all units: a tile reaches over two models at most
             product = Product(product.A, product.B, 1, product.n_rows)
-        found = product.results(tiles, 2)
+        n_parts = math.ceil(per_model / tiles.units) + (product.n_models < n_models)
+        found = torch.zeros(n_models, n_parts, product.n_rows, device=bias.device)
         self._launch(
             kernels().sum_of_softplus, product, tiles, bias=bias.float().contiguous(), per_model=per_model,
             **_into(found), a_columns=product.a_columns,
         )  # fmt: skip
-        if product.n_models == n_models:
-            return found[:, :, 0].sum(1).to(bias.dtype)
-        first = torch.arange(found.shape[1], device=bias.device) * tiles.units // per_model
-        total = found.new_zeros(n_models + 1, product.n_rows).index_add(0, first, found[0, :, 0])
-        return total.index_add(0, first + 1, found[0, :, 1])[:n_models].to(bias.dtype)
+        return found.sum(1).to(bias.dtype)
 
     def _product(self, v: Tensor, W: Tensor) -> Product:
         """Rows (N, D) or (K, N, D) with units (K, M, D)."""
@@ -248,9 +242,9 @@ def _descriptor(x: Tensor, rows: int, columns: int) -> Any:
 
 
 def _into(results: Tensor) -> dict[str, Any]:
-    """Where a kernel leaves what it finds."""
-    out_model, out_tile, out_side = results.stride()[:3]
-    return {"out": results, "out_model": out_model, "out_tile": out_tile, "out_side": out_side}
+    """Where a kernel leaves what it finds: (K, parts, ..., N)."""
+    out_model, out_part = results.stride()[:2]
+    return {"out": results, "out_model": out_model, "out_part": out_part}
 
 
 @functools.cache
