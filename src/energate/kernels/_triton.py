@@ -38,6 +38,12 @@ def _product(
 
 
 @triton.jit
+def _halves(x, ROWS: tl.constexpr, UNITS: tl.constexpr):
+    """The first units of a tile, and the others."""
+    return tl.split(tl.permute(tl.reshape(x, (ROWS, 2, UNITS // 2)), (0, 2, 1)))
+
+
+@triton.jit
 def _times(a, b):
     return a * b
 
@@ -93,7 +99,7 @@ def sum_of_softplus(
         owner = unit // per_model  # of the first unit
         n_first = (owner + 1) * per_model - unit
         if UNITS > MOST_FACTORS:
-            left, right = tl.split(tl.permute(tl.reshape(u, (ROWS, 2, UNITS // 2)), (0, 2, 1)))
+            left, right = _halves(u, ROWS, UNITS)
             first, second = _softplus(left, n_first, UNITS // 2)
             more, rest = _softplus(right, tl.maximum(n_first - UNITS // 2, 0), UNITS // 2)
             first, second = first + more, second + rest
@@ -150,13 +156,15 @@ def squares(
     for number in tl.range(tl.program_id(0), n_tiles, tl.num_programs(0), flatten=True):
         _, row, unit = _place(number, n_rows, n_units, ROWS, UNITS, TOGETHER)
         q = _product(A, B, row, unit, 0, N_COLUMNS, PRECISION, ROWS, UNITS, COLUMNS)
-        out.store([row, unit], (q * q).to(out.dtype))
+        left, right = _halves(q * q, ROWS, UNITS)  # all of it at once would leave no room for the factors
+        out.store([row, unit], left.to(out.dtype))
+        out.store([row, unit + UNITS // 2], right.to(out.dtype))
 
 
 @triton.jit
 def through_rows(
     V, a, terms, copy, n_rows, n_models, v_row, copy_row, half,
-    N_COLUMNS: tl.constexpr, COPIED: tl.constexpr,
+    N_COLUMNS: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr,
     MODELS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """a.v - half |v|^2 of rows, for every model, (K, N); and a copy of the rows, perhaps rounded and filled up."""
@@ -177,6 +185,6 @@ def through_rows(
         else:
             there = is_model[None, :] & is_column[:, None]
             weights = tl.load(a + models[None, :] * N_COLUMNS + columns[:, None], mask=there, other=0.0)
-            linear = tl.dot(v, weights, linear, input_precision="tf32x3")
+            linear = tl.dot(v, weights, linear, input_precision=PRECISION)
     found = linear + tl.sum(others, 1)[:, None]
     tl.store(terms + models[None, :] * n_rows + rows[:, None], found, mask=is_row[:, None] & is_model[None, :])
