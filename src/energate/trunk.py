@@ -29,22 +29,10 @@ TURN = 2 * math.pi
 FREQUENCY = 0.3 * TURN
 
 
-def gelu(z: Tensor) -> Tensor:
-    """The bend of the trunk, z Phi(z); torch's own takes seven times as long in float64 on a CPU."""
-    return z * torch.special.ndtr(z) if _is_slow(z) else F.gelu(z)
-
-
 def bent(g: Tensor, z: Tensor) -> Tensor:
-    """What comes back through it, g (Phi(z) + z phi(z)), likewise; torch's own is one pass over the numbers."""
-    if _is_slow(z):
-        density = torch.exp(z.square().mul_(-0.5))  # sqrt(2 pi) phi(z)
-        return g * torch.addcmul(torch.special.ndtr(z), z, density, value=1 / math.sqrt(TURN))
+    """What comes back through GELU, the bend of the trunk: g (Phi(z) + z phi(z))."""
     found: Tensor = torch.ops.aten.gelu_backward(g, z)
     return found
-
-
-def _is_slow(z: Tensor) -> bool:
-    return z.dtype == torch.float64 and z.is_cpu and not torch.compiler.is_compiling()
 
 
 class Passed(NamedTuple):
@@ -139,7 +127,7 @@ class TrunkUnits(HiddenUnits):
         layers = []
         for layer in self.trunk:
             layers.append(layer(z))
-            z = gelu(layers[-1])  # (C, N, W)
+            z = F.gelu(layers[-1])  # (C, N, W)
         passed = Passed(v.shape, angles, layers)
         if self._is_own(v.shape):  # model k sees slice k
             z = z.unflatten(1, (self.n_classes, -1)).flatten(0, 1)  # (C * K, N, W)

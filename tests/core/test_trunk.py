@@ -8,7 +8,7 @@ from cases import D, M, N, random_model, random_rows
 
 from energate.autoencoder import Autoencoder
 from energate.errors import InputError
-from energate.trunk import TrunkUnits, bent, gelu
+from energate.trunk import TrunkUnits, bent
 
 C, K = 2, 3  # members, classes
 
@@ -17,14 +17,6 @@ def trunk(n_waves: int = 2, depth: int = 2, visible: str = "linear", seed: int =
     sizes = {"breadth": 9, "depth": depth, "n_waves": n_waves}
     units = TrunkUnits(C * K, D, M, n_members=C, waves=[1, 4, 6], repeats=2.5, **sizes)
     return random_model([units], visible, seed, skip=torch.linspace(-1, 1, D))
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["double", "single"])
-def test_gelu_is_that_of_torch(dtype: torch.dtype) -> None:
-    z, g = torch.linspace(-9, 9, 1211, dtype=dtype), torch.linspace(3, -2, 1211, dtype=dtype)
-    close = {"rtol": 0, "atol": 30 * torch.finfo(dtype).eps}
-    torch.testing.assert_close(gelu(z), torch.nn.functional.gelu(z), **close)
-    torch.testing.assert_close(bent(g, z), torch.ops.aten.gelu_backward(g, z), **close)
 
 
 def test_what_comes_back_through_gelu_is_its_derivative() -> None:

@@ -1,10 +1,13 @@
 """The written-out loss of a trunk and its gradients, against the plain formulas and autograd of them."""
 
+import copy
+
 import pytest
 import torch
 from cases import D, M, random_model
 
-from energate.activations import SIGMOID
+from energate.activations import SIGMOID, weighted
+from energate.autoencoder import Autoencoder
 from energate.training import trunk_gradient
 from energate.training.classes import ClassEnergies
 from energate.training.trunk import plain_losses
@@ -80,4 +83,8 @@ def test_the_second_derivative_of_gelu_counts(monkeypatch: pytest.MonkeyPatch) -
 def test_other_units_go_by_autograd() -> None:
     assert not is_written_out(classes(activation="softplus"))
     assert not is_written_out(ClassEnergies([random_model([MeanUnits(C * K, D, M)])], K))
-    assert classes().autoencoders[0].groups[0].activation is SIGMOID
+    for model in (classes(), copy.deepcopy(classes())):  # whose activation is another object
+        assert is_written_out(model)
+    units = classes().autoencoders[0].groups[0]
+    units.activation = weighted(SIGMOID, 2.0)
+    assert not is_written_out(ClassEnergies([Autoencoder(units)], K))

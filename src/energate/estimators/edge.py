@@ -25,6 +25,7 @@ from energate.kernels import kind_of_products, scoring
 from energate.tables.room import check_room
 from energate.training import NOISE
 from energate.training.classes import LabelledRows
+from energate.training.processor import keep_memory
 from energate.units import CovarianceUnits, HiddenUnits, MeanUnits
 
 Array = NDArray[np.float64]
@@ -516,6 +517,7 @@ def in_one_pass(
     A value beyond ``furthest`` counts as ``furthest``: energies grow with up to the fourth power of it, and two
     that are infinite say nothing about classes.
     """
+    keep_memory()
     found, most = [], furthest(like.dtype)
     with scoring(precision, like.device):
         for start in range(0, len(X), ROWS_PER_CHUNK):

@@ -156,6 +156,7 @@ def serve_model(
     ``name`` is what people call it.
     """
     view, about = view_of(model), describe(model)
+    view.freeze()
     if columns is None and about["cells"] is not None:  # its rows are not all numbers
         columns = view.columns([each["name"] for each in about["cells"]])
     if columns is not None:

@@ -24,7 +24,7 @@ from energate.units import GatedUnits, SymmetricGatedUnits
 def is_written_out(model: Autoencoder) -> bool:
     """Whether `written_out` knows this model: one of gated sigmoid units alone, on a CPU, where it pays."""
     units = model.groups[0]
-    known = isinstance(units, GatedUnits | SymmetricGatedUnits) and units.activation is SIGMOID
+    known = isinstance(units, GatedUnits | SymmetricGatedUnits) and units.activation.f is SIGMOID.f
     return known and len(model.groups) == model.n_models == 1 and model.skip is None and model.a.device.type == "cpu"
 
 

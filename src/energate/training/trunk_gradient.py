@@ -48,7 +48,7 @@ def is_written_out(model: ClassEnergies) -> bool:
     if len(model.autoencoders) > 1 or model.B.device.type != "cpu":
         return False
     groups = model.autoencoders[0].groups
-    return len(groups) == 1 and isinstance(groups[0], TrunkUnits) and groups[0].activation is SIGMOID
+    return len(groups) == 1 and isinstance(groups[0], TrunkUnits) and groups[0].activation.f is SIGMOID.f
 
 
 def written_out(model: ClassEnergies, batch: Batch) -> Tensor:

@@ -23,6 +23,7 @@ from energate.estimators import EnergyClassifier, ImageEnergyClassifier
 from energate.estimators.edge import Array, in_one_pass, log_softmax, logsumexp
 from energate.estimators.kinds import kind_of as kind_of_units
 from energate.training.classes import ClassEnergies
+from energate.training.frozen import FrozenTrunk, can_freeze
 from energate.units import HiddenUnits, NetworkUnits
 from energate.views.accounts import ClassAccount
 from energate.views.graphs import Expansion, Graph, PValues, Scaling, two_best
@@ -49,6 +50,7 @@ ENERGIES, LIKING = Output("energies", "energy_", ("label",)), Output("liking", "
 DECISION = Output("decision", "decision_", ("label",))
 RECONSTRUCTIONS = Output("reconstructions", "as_", ("label", "column"))
 IMAGES, FRAMES = Output("images", "image_", ("column",)), Output("frames", "frame_", ("step", "column"))
+FEW_ROWS = 256  # of more, chunks of the plain formulas lie better in the caches
 N_FRAMES = 16  # of a picture that is filled in
 
 
@@ -69,6 +71,11 @@ class ClassView(View):
 
     def likings(self, v: Tensor) -> Tensor:
         found: Tensor = self.model.model_.energies(v)
+        return found
+
+    def scores(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """The energies of scaled rows, and the logits: (N, K) each."""
+        found: tuple[Tensor, Tensor] = self.model.model_.scores(v)
         return found
 
     @abstractmethod
@@ -108,16 +115,15 @@ class ClassView(View):
 
     def said(self, X: Array, *, reconstructions: bool = False) -> dict[str, Any]:
         """What follows from the energies, the logits and, if they are wanted, the reconstructions."""
-        module = self.model.model_
 
         def one_pass(v: Tensor) -> dict[str, Tensor]:
             v = v.clamp(0, 1) if self.clamped else v
-            energies, decision = module.scores(v)
+            energies, decision = self.scores(v)
             found = {"energies": energies, "decision": decision}
             # (K, N, D) to (N, K, D)
             return found | ({"reconstructions": self.reconstruct(v).movedim(0, 1)} if reconstructions else {})
 
-        found: dict[str, Any] = in_one_pass(X, self.scaled, module.B, one_pass, self.model.precision)
+        found: dict[str, Any] = in_one_pass(X, self.scaled, self.model.model_.B, one_pass, self.model.precision)
         found["probabilities"] = np.exp(log_softmax(found["decision"]))
         found["predictions"] = self.model.classes_[found["decision"].argmax(1)]
         found["liking"] = logsumexp(found["energies"])
@@ -204,6 +210,16 @@ class EnergyClassifierView(ClassView):
 
     estimator, takes_cells = EnergyClassifier, True
     trained = Trained("classify", ("units", "n_hidden", "generative_weight", "class_weight", "explainable"), _build)
+    frozen: FrozenTrunk | None = None
+
+    def freeze(self) -> None:
+        if can_freeze(self.model.model_):
+            self.frozen = FrozenTrunk(self.model.model_)
+
+    def scores(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        if self.frozen is None or len(v) > FEW_ROWS:
+            return super().scores(v)
+        return self.frozen.scores(v)
 
     @staticmethod
     def trains_by_steps(estimator: Any) -> bool:

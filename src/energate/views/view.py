@@ -177,6 +177,9 @@ class View(ABC):
         """Whether an estimator that is not fitted yet has steps of training, which several processes can divide."""
         return True
 
+    def freeze(self) -> None:  # noqa: B027  most gain nothing
+        """Prepare for many calls with few rows each, if that makes them quicker; the model may not change any more."""
+
     def rows(self, X: Any) -> Array:
         """Rows as the estimator takes them, checked: numbers (n, d), with NaN and the keys of categories if it may."""
         X = self.flat(X)
