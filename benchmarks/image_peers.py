@@ -99,10 +99,20 @@ def neighbours_fill(rows: Tensor, unknown: Tensor, among: Tensor, n_most: int = 
 
 
 def features_of(model: ImageEnergyClassifier, X: Tensor) -> Tensor:
-    """What the heads see of images (n, h, w): (n, F)."""
+    """What the heads see of images (n, h, w), in the mean over symmetries: (n, F)."""
     network = model.model_
     scaled = torch.as_tensor(model.scaler_(X.flatten(1).double().cpu().numpy())).to(network.B)
-    return in_parts(network.heads.features, scaled).float()
+    seen: list[Tensor] = []
+    hook = network.heads.heads.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+
+    def of_some(rows: Tensor) -> Tensor:
+        network.heads(rows)
+        return seen.pop().unflatten(0, (-1, len(rows))).mean(0)
+
+    try:
+        return in_parts(of_some, scaled).float()
+    finally:
+        hook.remove()
 
 
 def mahalanobis(features: Tensor, labels: Tensor) -> Score:

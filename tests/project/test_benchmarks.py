@@ -17,6 +17,7 @@ def bench() -> Any:
     """The modules of the folder, which is no package."""
     sys.path.insert(0, str(FOLDER))
     try:
+        import image_peers
         import nines
         import ranking
         import table_data
@@ -30,7 +31,7 @@ def bench() -> Any:
     class Bench:
         pass
 
-    for module in (nines, ranking, table_data, table_published, table_summary, table_systems, tables):
+    for module in (image_peers, nines, ranking, table_data, table_published, table_summary, table_systems, tables):
         assert isinstance(module, ModuleType)
         setattr(Bench, module.__name__, module)
     return Bench
@@ -149,3 +150,18 @@ def test_the_first_example_turns_nines_away_whatever_the_seed(bench: Any) -> Non
         assert found["accuracy"] > 96
         assert found["known"] < 8  # of 5 that were asked for
         assert found["nines"] > 45
+
+
+@pytest.mark.parametrize("symmetry", [None, "turns", "circle"])
+def test_features_of_images_are_what_the_heads_see(bench: Any, symmetry: str | None) -> None:
+    import torch
+
+    from energate import ImageEnergyClassifier
+
+    X, y = np.random.default_rng(0).random((12, 8, 8)), np.arange(12) % 2
+    small: Any = {"n_hidden": 4, "channels": 8, "denoising_weight": 0, "max_epochs": 1, "random_state": 0}
+    model = ImageEnergyClassifier(symmetry=symmetry, **small).fit(X, y)
+    found = bench.image_peers.features_of(model, torch.as_tensor(X))
+    assert found.shape == (12, model.model_.heads.heads.in_features)
+    turned = bench.image_peers.features_of(model, torch.as_tensor(np.rot90(X, axes=(1, 2)).copy()))
+    assert np.allclose(found, turned, atol=1e-4) == (symmetry is not None)

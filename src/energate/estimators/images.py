@@ -103,8 +103,8 @@ class ImageEnergyClassifier(NetworkClassifier, LikingMixin):
     symmetry : a group under which no energy changes, for square images: ``"turns"`` by quarters, ``"turns and
         mirrors"``, ``"circle"``, or None.  Energies are the mean over the group, so that every pass costs 4 or 8 times
         as much.  ``"circle"`` makes the trunk of layers that turn with the image by eighths, 8 planes to a channel:
-        about as quick as without, and energies hardly change with other turns, either.  It wants ``augment="turns"``
-        or ``"affine"``.
+        about as quick as without, and energies hardly change with other turns, either.  Where rows come
+        turned as they are, ``augment="none"`` goes best with it.
     skip : for models without the shared energy: E_k then has -(1 - skip) |x|^2 / 2.
     denoising_weight : of the denoising loss; 0 leaves it out, the shared energy with it, and so what `denoise`,
         `inpaint` and `sample` need, and most of what `rejects` knows.
