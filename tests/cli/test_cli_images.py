@@ -82,6 +82,17 @@ def cells(path: Path) -> dict[str, list[Any]]:
 # --- fit -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("symmetry", "augment"), [("circle", "none"), ("turns and mirrors", "affine")])
+def test_turned_pictures_have_the_same_energies_if_asked_for(shelf: Path, symmetry: str, augment: str) -> None:
+    how = ("--symmetry", symmetry, "--augment", augment, "--denoising-weight", 0)
+    call("fit", shelf / "bars", "-o", "m.zip", *QUICK, *how, "--epochs", 1)
+    model = load("m.zip")
+    assert (model.symmetry, model.augment) == (symmetry, augment)
+    X = open_table(shelf / "bars").read()["image"].reshape(-1, 12, 12)[:4]
+    np.testing.assert_allclose(model.energies(np.rot90(X, axes=(1, 2))), model.energies(X), rtol=1e-5, atol=1e-5)
+    call("fit", shelf / "bars", "-o", "m.zip", "--symmetry", "mirrors", code=2)
+
+
 def test_a_folder_becomes_a_model_with_range_and_examples(shelf: Path) -> None:
     result = call("fit", shelf / "bars", "-o", "m.zip", *QUICK, "--json")
     found = json.loads(result.stdout)

@@ -114,8 +114,12 @@ def fit(
         Literal["hamming", "subset"] | None, typer.Option(help="Of multilabel: few wrong labels, or rows without any.")
     ] = None,
     augment: Annotated[
-        Literal["shifts", "none", "symmetries", "turns"] | None,
-        typer.Option(help="Of images: what does not change the class."),
+        Literal["shifts", "none", "affine", "symmetries", "turns"] | None,
+        typer.Option(help="Of images: what does not change the class, tried in training; affine: as hands vary."),
+    ] = None,
+    symmetry: Annotated[
+        Literal["turns", "turns and mirrors", "circle"] | None,
+        typer.Option(help="Of square images: what changes no energy: turns by quarters; circle, by nearly any angle."),
     ] = None,
     channels: Annotated[
         int | None, typer.Option(min=8, help="Of images: the width of the network, a multiple of 8; less is quicker.")
@@ -186,7 +190,7 @@ def fit(
     chosen |= {"n_hidden": n_hidden, "generative_weight": generative_weight, "class_weight": class_weight}
     chosen |= {"contamination": contamination, "false_positive_rate": false_positive_rate}
     chosen |= {"explainable": explainable or None, "augment": augment, "channels": channels}
-    chosen |= {"denoising_weight": denoising_weight}
+    chosen |= {"denoising_weight": denoising_weight, "symmetry": symmetry}
     names = {"targets": targets, "drop": drop, "keep": keep, "categories": category, "missing": na, "index": index}
     columns = {name: split(values) or () for name, values in names.items()}
     how: dict[str, Any] = {

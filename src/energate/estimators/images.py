@@ -97,8 +97,8 @@ class ImageEnergyClassifier(NetworkClassifier, LikingMixin):
     augment : how rows vary in training.  ``"shifts"`` moves them by up to ``shift`` pixels, at most an eighth of a
         side; ``"affine"`` also turns, slants and stretches them a little, as handwriting varies; ``"symmetries"`` turns
         them by quarters and mirrors them, which is wrong where that changes the class: digits, or which side of a
-        rectangle is longer; ``"turns"`` is ``"affine"`` and by any angle, which is right where rows come turned;
-        ``"none"`` is for columns that are no image.
+        rectangle is longer; ``"turns"`` is ``"affine"`` and by any angle, for rows that will come turned
+        where those of `fit` are not; ``"none"`` is for columns that are no image, and for images as they are.
     input_dropout : share of the pixels left out in training.
     symmetry : a group under which no energy changes, for square images: ``"turns"`` by quarters, ``"turns and
         mirrors"``, ``"circle"``, or None.  Energies are the mean over the group, so that every pass costs 4 or 8 times

@@ -277,7 +277,8 @@ class ImageEnergyClassifierView(ClassView):
 
     estimator = ImageEnergyClassifier
     clamped = False
-    trained = Trained("images", ("augment", "channels", "denoising_weight", "shared_channels"), _build_of_images)
+    _OPTIONS = ("augment", "symmetry", "channels", "denoising_weight", "shared_channels")
+    trained = Trained("images", _OPTIONS, _build_of_images)
 
     def about(self) -> dict[str, Any]:
         height, width, channels = self.model.model_.shape
