@@ -11,6 +11,7 @@ import torch
 
 from energate import EnergyClassifier, EnergyRefiner, EnergyScorer, ImageEnergyClassifier, LabelMLP, PairScorer
 from energate.errors import InputError
+from energate.estimators.image_network import ImageNetwork
 from energate.training import Progress, alone, checkpointing, drawn, minimise, row_batches
 from energate.training.ranks import Group, Share, among, group, is_first, share_of, sharing
 
@@ -122,7 +123,9 @@ FITS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("kind", FITS)
-def test_two_processes_give_the_model_of_one(kind: str) -> None:
+def test_two_processes_give_the_model_of_one(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # bfloat16, where a processor has it, rounds halves of a batch otherwise than the whole by far more than float32.
+    monkeypatch.setattr(ImageNetwork, "low_precision", False)
     expected = FITS[kind]().model_.state_dict()
     found = [model.model_.state_dict() for model in Threads(2).run(lambda _: FITS[kind]())]
     for name, tensor in expected.items():

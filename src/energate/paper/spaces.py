@@ -91,7 +91,7 @@ def _quick_energy(data: str) -> Config:
 
 
 def _deep_space(data: str) -> list[Config]:
-    """For most digits one each, tried on validation parts or taken over from a set like it; for others a search."""
+    """For digits one each, tried on validation parts or taken over from a set like it; for others a search."""
     epochs = {"max_epochs": 150 if data == "rectangles" else 40, "n_iter_no_change": 1000}
     shared: Config = {**_QUICK_PRODUCTS, "scaling": "none", **epochs}
     narrow, wide = {**shared, "pooling": "flatten", "n_blocks": 1}, {**shared, "pooling": "mean", "n_blocks": 2}
