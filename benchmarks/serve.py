@@ -136,7 +136,10 @@ def server(source: Path, version: str, name: str) -> Iterator[Server]:
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            yield Server(process.pid, *json.loads(process.stdout.readline()))
+            started = process.stdout.readline()
+            if not started:
+                raise SystemExit(f"The server ({version}) did not start; what it needs is in benchmarks/peers.txt.")
+            yield Server(process.pid, *json.loads(started))
         finally:
             process.terminate()
 

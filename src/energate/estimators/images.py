@@ -97,14 +97,14 @@ class ImageEnergyClassifier(NetworkClassifier, LikingMixin):
     augment : how rows vary in training.  ``"shifts"`` moves them by up to ``shift`` pixels, at most an eighth of a
         side; ``"affine"`` also turns, slants and stretches them a little, as handwriting varies; ``"symmetries"`` turns
         them by quarters and mirrors them, which is wrong where that changes the class: digits, or which side of a
-        rectangle is longer; ``"turns"`` is ``"affine"`` and by any angle, for rows that will come turned
-        where those of `fit` are not; ``"none"`` is for columns that are no image, and for images as they are.
+        rectangle is longer; ``"turns"`` is ``"affine"`` and by any angle, for rows that will come turned where
+        those of `fit` are not; ``"none"`` is for columns that are no image, and for images as they are.
     input_dropout : share of the pixels left out in training.
     symmetry : a group under which no energy changes, for square images: ``"turns"`` by quarters, ``"turns and
         mirrors"``, ``"circle"``, or None.  Energies are the mean over the group, so that every pass costs 4 or 8 times
         as much.  ``"circle"`` makes the trunk of layers that turn with the image by eighths, 8 planes to a channel:
-        about as quick as without, and energies hardly change with other turns, either.  Where rows come
-        turned as they are, ``augment="none"`` goes best with it.
+        on a CPU about as quick as without, and energies hardly change with other turns, either.  Where rows
+        come turned as they are, ``augment="none"`` goes best with it.
     skip : for models without the shared energy: E_k then has -(1 - skip) |x|^2 / 2.
     denoising_weight : of the denoising loss; 0 leaves it out, the shared energy with it, and so what `denoise`,
         `inpaint` and `sample` need, and most of what `rejects` knows.
